@@ -1,0 +1,1 @@
+"""The edge: command line, configuration, wiring, reference engine, examples."""

@@ -1,0 +1,1 @@
+"""Frozen typed messages: what actors, engines and Dynamo say to each other. Imports nobody."""

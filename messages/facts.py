@@ -1,0 +1,93 @@
+"""Facts that flow up the tree as events: published once, heard by whoever subscribed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from openengine_sidecar.messages.engine.control import HealthCheck, HealthState
+from openengine_sidecar.messages.engine.discovery import Discovery, Role
+from openengine_sidecar.messages.engine.generation import Usage
+
+
+class EngineUp(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine answered discovery and is ready to serve. `role` is what this worker serves as."""
+
+    discovery: Discovery
+    role: Role
+
+
+class EngineDown(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine is gone, or not serving. `lost`: it no longer answers, its streams are dead too."""
+
+    cause: str
+    lost: bool
+
+
+class EngineHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine last said of itself; sent on change. `misses`: polls in a row without an answer."""
+
+    state: HealthState
+    checks: tuple[HealthCheck, ...] = ()
+    misses: int = 0
+    detail: str = ""
+
+
+class PlaneState(msgspec.Struct, frozen=True, kw_only=True):
+    """The request plane's connection came up or went down."""
+
+    connected: bool
+    detail: str = ""
+
+
+class Registered(msgspec.Struct, frozen=True, kw_only=True):
+    """This worker's records stand in the discovery store."""
+
+    model: str
+    instance_id: int
+
+
+class Withdrawn(msgspec.Struct, frozen=True, kw_only=True):
+    """This worker's records were taken out of the discovery store."""
+
+    cause: str
+
+
+class Outcome(StrEnum):
+    """How one request ended."""
+
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+    REFUSED = "refused"
+
+
+class StreamEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """One request ended.
+
+    Attributes:
+        error: class name of the error for FAILED and REFUSED, else empty.
+        rule: the contract's rule that the engine broke, else empty.
+        aborts: logical aborts sent to the engine: 0 or 1.
+        ttft: seconds from acknowledgement to the first token, None without one.
+        duration: seconds from acknowledgement to the end.
+    """
+
+    request_id: str
+    outcome: Outcome
+    error: str = ""
+    rule: str = ""
+    reason: str = ""
+    usage: Usage | None = None
+    output_tokens: int = 0
+    aborts: int = 0
+    ttft: float | None = None
+    duration: float = 0.0
+
+
+class Counters(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts kept by one actor, for whoever asks."""
+
+    values: Mapping[str, int]

@@ -1,0 +1,1 @@
+"""OpenEngine schemas, generated stubs, and one dialect module per schema."""

@@ -1,0 +1,118 @@
+"""The small interface every OpenEngine schema is spoken through."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import grpc.aio
+
+from openengine_sidecar.messages.engine.control import AbortOutcome, Health, Load
+from openengine_sidecar.messages.engine.discovery import Discovery
+from openengine_sidecar.messages.engine.generation import Event, GenerateCall
+
+
+class EngineCallError(Exception):
+    """A call ended with a gRPC status other than OK, or with a message that does not decode.
+
+    Attributes:
+        method: full method path.
+        status: the gRPC status.
+        detail: the peer's text, control characters escaped, bounded in length.
+    """
+
+    def __init__(self, method: str, status: grpc.StatusCode, detail: str) -> None:
+        super().__init__(f"{method}: {status.name}: {detail}")
+        self.method = method
+        self.status = status
+        self.detail = detail
+
+
+class UndecodableError(EngineCallError):
+    """A message arrived that is not of the dialect's types (reported with status INTERNAL)."""
+
+
+class GenerationStream(Protocol):
+    """One generation under way. Not started before the first `next_batch`."""
+
+    async def next_batch(self) -> Sequence[Event]:
+        """Wait for the events that one wake-up brought, oldest first.
+
+        Returns:
+            At least one event, or the empty sequence once the engine closed the stream with OK.
+
+        Raises:
+            EngineCallError: the stream ended with another status.
+            asyncio.CancelledError: the waiting task was cancelled.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """Cancel the call; idempotent, never blocks, harmless after the end."""
+        ...
+
+
+class Dialect(Protocol):
+    """One schema. Stateless: channels are passed in, their owner is somebody else."""
+
+    name: str
+    own_revision: int
+    floor_revision: int
+
+    async def speaks(self, channel: grpc.aio.Channel, *, timeout: float) -> bool:
+        """Ask the dialect's discovery method; False only on UNIMPLEMENTED.
+
+        Raises:
+            EngineCallError: any other failure (retry it, never switch dialect because of it).
+        """
+        ...
+
+    async def discover(self, channel: grpc.aio.Channel, *, model: str | None, timeout: float) -> Discovery:
+        """Read engine, model and connector; `model` None takes the only supported one.
+
+        Raises:
+            EngineCallError: a call failed.
+            DiscoveryError: none or several models without a configured one, or the model that came back
+                is not the one asked for (conformance 9).
+        """
+        ...
+
+    def generate(self, channel: grpc.aio.Channel, call: GenerateCall) -> GenerationStream:
+        """Prepare a generation.
+
+        Raises:
+            InvalidRequestError: the schema has no field for something in the call.
+        """
+        ...
+
+    async def abort(self, channel: grpc.aio.Channel, request_id: str, *, timeout: float) -> AbortOutcome:
+        """Abort one request by id; NOT_FOUND and ALREADY_FINISHED are GONE, UNIMPLEMENTED is UNSUPPORTED.
+
+        Raises:
+            EngineCallError: any other status.
+        """
+        ...
+
+    async def health(self, channel: grpc.aio.Channel, *, probe: bool, timeout: float) -> Health:
+        """Ask for health, with a small real run when `probe`.
+
+        Raises:
+            EngineCallError: the call failed.
+        """
+        ...
+
+    async def load(self, channel: grpc.aio.Channel, *, per_rank: bool, timeout: float) -> Load:
+        """Ask for load.
+
+        Raises:
+            EngineCallError: the call failed.
+        """
+        ...
+
+    async def drain(self, channel: grpc.aio.Channel, *, deadline_ms: int, timeout: float) -> None:
+        """Drain the engine until COMPLETE; it takes no new request from anyone afterwards.
+
+        Raises:
+            EngineCallError: the call failed, ended without COMPLETE, or the schema has no drain (UNIMPLEMENTED).
+        """
+        ...

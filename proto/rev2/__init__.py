@@ -1,0 +1,1 @@
+"""Generated stubs of OpenEngine revision 2 (commit cea19cb)."""
