@@ -50,10 +50,10 @@ class DiscoveryError(SidecarError):
 
 
 class WireError(SidecarError, ValueError):
-    """Bytes from the Dynamo side do not parse.
+    """Bytes from the Dynamo side do not parse, or a value for it must not be sent.
 
     Attributes:
-        part: what was being read: `frame`, `header`, `body`, `address`.
+        part: what was being read: `frame`, `header`, `body`, `address`; or `output`, what was being written.
     """
 
     def __init__(self, part: str, problem: str) -> None:
