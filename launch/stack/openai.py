@@ -133,8 +133,8 @@ class OpenAIEndpoint:
         with closing(connection):
             try:
                 connection.request("GET", path)
-                answer = connection.getresponse()
-                return answer.read() if answer.status == HTTPStatus.OK else None
+                with connection.getresponse() as answer:
+                    return answer.read() if answer.status == HTTPStatus.OK else None
             except (OSError, http.client.HTTPException):
                 return None
 
@@ -144,11 +144,11 @@ class OpenAIEndpoint:
         with closing(connection):
             try:
                 connection.request("POST", path, msgspec.json.encode(body), {"Content-Type": "application/json"})
-                answer = connection.getresponse()
-                if answer.status != HTTPStatus.OK:
-                    refusal = answer.read().decode(errors="replace")
-                    raise ChatError(url, f"HTTP {answer.status}: {refusal}", status=answer.status)
-                yield from _parse(answer, url)
+                with connection.getresponse() as answer:
+                    if answer.status != HTTPStatus.OK:
+                        refusal = answer.read().decode(errors="replace")
+                        raise ChatError(url, f"HTTP {answer.status}: {refusal}", status=answer.status)
+                    yield from _parse(answer, url)
             except (OSError, http.client.HTTPException) as error:
                 raise ChatError(url, f"the answer broke off: {error!r}") from error
 

@@ -1,0 +1,54 @@
+"""Real processes as fixtures; loaded by tests/conftest.py."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.openai import OpenAIClient
+from tests.support.site import Lab, Site
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """NATS and a store that every test may share: whoever breaks one makes a `private_site`."""
+    site = Site(tmp_path_factory.mktemp("site"))
+    with site.stack:
+        site.start_nats()
+        yield site
+
+
+@pytest.fixture(scope="session")
+def frontend(site: Site) -> str:
+    """URL of the stock frontend with its default options."""
+    return site.start_frontend()
+
+
+@pytest.fixture(scope="session")
+def migrating_frontend(site: Site) -> str:
+    """URL of a stock frontend that resumes a broken stream elsewhere, twice at most."""
+    return site.start_frontend("--migration-limit", "2", name="migrating-frontend")
+
+
+@pytest.fixture
+def private_site(tmp_path: Path) -> Iterator[Site]:
+    """A site with nothing running, for one test."""
+    site = Site(tmp_path)
+    with site.stack:
+        yield site
+
+
+@pytest.fixture
+def lab(site: Site, tmp_path: Path) -> Iterator[Lab]:
+    """Engines and workers of one test on the shared site."""
+    lab = Lab(site, tmp_path)
+    with lab.stack:
+        yield lab
+
+
+@pytest.fixture
+async def client(lab: Lab, frontend: str) -> AsyncIterator[OpenAIClient]:
+    """A client of the lab's model at the default frontend."""
+    async with lab.client(frontend) as client:
+        yield client
