@@ -195,6 +195,11 @@ class CardRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
     card_json: ModelCard
     model_suffix: str | UnsetType = UNSET
 
+    @property
+    def name(self) -> str:
+        """The model, as clients name it."""
+        return self.card_json.display_name
+
 
 def join_model_types(types: tuple[ModelType, ...]) -> str:
     """A card's `model_type`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -125,12 +125,10 @@ def _not_finite(value: Any, path: str) -> Iterator[str]:
             if not isfinite(value):
                 yield path
         case dict():
-            mapping: dict[Any, Any] = value
-            for key, inner in mapping.items():
+            for key, inner in cast("Mapping[Any, Any]", value).items():
                 yield from _not_finite(inner, f"{path}.{key}")
         case list() | tuple():
-            sequence: Sequence[Any] = value
-            for position, inner in enumerate(sequence):
+            for position, inner in enumerate(cast("Sequence[Any]", value)):
                 yield from _not_finite(inner, f"{path}[{position}]")
         case msgspec.Struct():
             for field in value.__struct_fields__:
