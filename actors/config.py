@@ -70,8 +70,6 @@ class NatsConfig:
     user: str = "user"
     password: str = field(default="user", repr=False)
     reconnect_wait: float = 2.0
-    pending_messages: int = 65_536
-    pending_bytes: int = 128 * MEBIBYTE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
@@ -64,6 +63,12 @@ class Outcome(StrEnum):
     REFUSED = "refused"
 
 
+class StreamStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """One request was acknowledged."""
+
+    request_id: str
+
+
 class StreamEnded(msgspec.Struct, frozen=True, kw_only=True):
     """One request ended.
 
@@ -85,9 +90,3 @@ class StreamEnded(msgspec.Struct, frozen=True, kw_only=True):
     aborts: int = 0
     ttft: float | None = None
     duration: float = 0.0
-
-
-class Counters(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts kept by one actor, for whoever asks."""
-
-    values: Mapping[str, int]

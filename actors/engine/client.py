@@ -1,0 +1,79 @@
+"""The handle through which request streams reach the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import grpc.aio
+
+from openengine_sidecar.messages.engine.control import AbortOutcome
+from openengine_sidecar.messages.engine.generation import GenerateCall
+from openengine_sidecar.messages.errors import EngineLostError
+from openengine_sidecar.proto.dialect import Dialect, GenerationStream
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """What a connected engine offers: a schema, channels for streams, and one for control calls alone."""
+
+    dialect: Dialect
+    streams: Sequence[grpc.aio.Channel]
+    control: grpc.aio.Channel
+
+
+class EngineClient:
+    """Calls to one engine, spread round robin over channels that EngineConnection owns.
+
+    Control calls have a channel of their own: streams under back-pressure cannot starve an abort.
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self._attachment: Attachment | None = None
+        self._turn = 0
+        self._abort_supported = True
+
+    @property
+    def attached(self) -> bool:
+        """Whether an engine has been discovered and its channels are open."""
+        return self._attachment is not None
+
+    def attach(self, attachment: Attachment) -> None:
+        """Take the channels; only their owner calls this."""
+        self._attachment = attachment
+        self._abort_supported = True
+
+    def detach(self) -> None:
+        """Forget the channels; only their owner calls this, before it closes them."""
+        self._attachment = None
+
+    def generate(self, call: GenerateCall) -> GenerationStream:
+        """Prepare a generation on the next channel.
+
+        Raises:
+            EngineLostError: no engine is attached.
+            InvalidRequestError: the schema has no field for something in the call.
+        """
+        attachment = self._attached(call.request_id)
+        self._turn = (self._turn + 1) % len(attachment.streams)
+        return attachment.dialect.generate(attachment.streams[self._turn], call)
+
+    async def abort(self, request_id: str, *, timeout: float) -> AbortOutcome:
+        """Abort one request by its engine-side id; UNSUPPORTED is remembered and not asked again.
+
+        Raises:
+            EngineLostError: no engine is attached.
+            EngineCallError: the call failed.
+        """
+        attachment = self._attached(request_id)
+        if not self._abort_supported:
+            return AbortOutcome.UNSUPPORTED
+        outcome = await attachment.dialect.abort(attachment.control, request_id, timeout=timeout)
+        self._abort_supported = outcome is not AbortOutcome.UNSUPPORTED
+        return outcome
+
+    def _attached(self, request_id: str) -> Attachment:
+        if self._attachment is None:
+            raise EngineLostError(request_id, f"no engine is connected at {self.endpoint}")
+        return self._attachment

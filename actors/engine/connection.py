@@ -1,0 +1,188 @@
+"""EngineConnection: finds the engine, keeps the channels, watches its health."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc.aio
+import msgspec
+import tenacity
+from openengine_sidecar.messages.signals import Cause, Drain
+from openengine_sidecar.proto.channels import open_channel
+
+from openengine_sidecar.actors.config import EngineConfig
+from openengine_sidecar.actors.engine.client import Attachment, EngineClient
+from openengine_sidecar.actors.engine.describe import ask_health, describe, require_same_engine, serving_role
+from openengine_sidecar.actors.engine.health import HealthPolicy, Verdict
+from openengine_sidecar.messages.engine.control import Health, HealthState
+from openengine_sidecar.messages.engine.discovery import Discovery
+from openengine_sidecar.messages.errors import DiscoveryError
+from openengine_sidecar.messages.facts import EngineDown, EngineHealth, EngineUp
+from openengine_sidecar.proto.dialect import Dialect, EngineCallError
+from openengine_sidecar.supervision import Actor
+
+CONFIRM_SPACING = 0.2
+IDENTITY_EVERY = 5
+
+
+class Suspect(msgspec.Struct, frozen=True):
+    """A stream broke. Asked: is the engine alive? The answer (bool) comes after a short burst of polls."""
+
+    request_id: str
+
+
+class EngineConnection(Actor[Suspect]):
+    """The only owner of the channels.
+
+    Ready when the engine answered discovery and says that it is ready; an outage afterwards is waited out inside one
+    incarnation and told as EngineDown and EngineUp. Its start, and its watch, fail with DiscoveryError where the
+    engine cannot be served, came back as another one, or was not ready before the startup deadline.
+    """
+
+    def __init__(self, config: EngineConfig, client: EngineClient, *, drain_engine: bool = False) -> None:
+        super().__init__()
+        self._config = config
+        self._client = client
+        self._drain_engine = drain_engine
+        self._policy = HealthPolicy(misses=config.health_misses, degraded_is_ready=config.degraded_is_ready)
+        self._channels: list[grpc.aio.Channel] = []
+        self._dialect: Dialect
+        self._discovery: Discovery | None = None
+        self._said: EngineHealth | None = None
+        self._confirming: asyncio.Task[bool] | None = None
+
+    async def on_start(self) -> None:
+        """Open the channels and wait for a ready engine."""
+        config = self._config
+        self._channels = [open_channel(config) for _ in range(config.connections + 1)]
+        await self._wait_for_engine()
+        self.background(self._watch(), name="health watch")
+
+    async def on_message(self, message: Suspect) -> asyncio.Task[bool]:
+        """Answer a suspicion once the engine was asked again; concurrent suspicions share one burst."""
+        if self._confirming is None or self._confirming.done():
+            self.log.info("a stream of request {} broke: asking the engine how it is", message.request_id)
+            self._confirming = self.background(self._confirm(), name="confirm")
+        return self._confirming
+
+    async def on_drain(self, drain: Drain) -> None:
+        """Drain the engine too, only where the operator asked for it."""
+        if not self._drain_engine:
+            return
+        left = max(0.0, drain.deadline - self.clock.monotonic())
+        try:
+            await self._dialect.drain(self._control, deadline_ms=int(left * 1000), timeout=left)
+        except EngineCallError as error:
+            self.log.warning("the engine did not drain: {}", error)
+
+    async def on_stop(self, cause: Cause) -> None:
+        """Close the channels."""
+        del cause
+        self._client.detach()
+        await asyncio.gather(*(channel.close() for channel in self._channels))
+
+    @property
+    def _control(self) -> grpc.aio.Channel:
+        return self._channels[-1]
+
+    async def _wait_for_engine(self) -> None:
+        config = self._config
+        deadline = self.clock.monotonic() + config.startup_deadline
+        retrying = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception_type((EngineCallError, _NotReadyError)),
+            stop=lambda _: self.clock.monotonic() + config.retry_interval > deadline,
+            wait=tenacity.wait_fixed(config.retry_interval),
+            before_sleep=self._say_waiting,
+            sleep=self.clock.sleep,
+        )
+        try:
+            await retrying(self._first_poll, deadline)
+        except tenacity.RetryError as error:
+            last = error.last_attempt.exception()
+            problem = f"not ready within the startup deadline of {config.startup_deadline:g} s; last: {last}"
+            raise DiscoveryError(config.endpoint, problem) from last
+
+    def _say_waiting(self, state: tenacity.RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome is not None else None
+        self.log.warning("waiting for the engine at {}: {}", self._config.endpoint, error)
+
+    async def _first_poll(self, deadline: float) -> None:
+        left = max(self._config.retry_interval, deadline - self.clock.monotonic())
+        health = await self._poll(min(self._config.connect_attempt_timeout, left), identify=True)
+        if self._policy.verdict is not Verdict.SERVING:
+            raise _NotReadyError(health)
+
+    async def _watch(self) -> None:
+        polls = 0
+        while True:
+            await self.clock.sleep(self._config.health_interval)
+            polls += 1
+            await self._watchful_poll(identify=polls % IDENTITY_EVERY == 0)
+
+    async def _confirm(self) -> bool:
+        for attempt in range(self._config.health_misses):
+            if attempt:
+                await self.clock.sleep(CONFIRM_SPACING)
+            await self._watchful_poll(identify=True)
+            if self._policy.missed_in_row == 0:
+                return True
+        return False
+
+    async def _watchful_poll(self, *, identify: bool) -> None:
+        before = self._policy.verdict
+        try:
+            await self._poll(self._config.health_timeout, identify=identify or before is not Verdict.SERVING)
+        except EngineCallError as error:
+            self._policy.missed()
+            self._tell_health(HealthState.UNKNOWN, detail=str(error))
+        if self._policy.verdict is not before and self._policy.verdict is not Verdict.SERVING:
+            self._fall()
+
+    async def _poll(self, timeout: float, *, identify: bool) -> Health:
+        discovery = self._discovery
+        if identify or discovery is None:
+            self._dialect, discovery = await describe(self._control, self._config, timeout=timeout)
+            if self._discovery is not None:
+                require_same_engine(self._discovery, discovery, self._config.endpoint)
+        health = await ask_health(self._dialect, self._control, timeout=timeout)
+        before = self._policy.verdict
+        after = self._policy.answered(health.state)
+        self._tell_health(health.state, checks=health)
+        if after is Verdict.SERVING and (before is not Verdict.SERVING or discovery != self._discovery):
+            self._rise(discovery)
+        return health
+
+    def _rise(self, discovery: Discovery) -> None:
+        old, self._discovery = self._discovery, discovery
+        if old is not None and old.instance_id != discovery.instance_id:
+            self.log.warning("the engine is a new instance: {}, was {}", discovery.instance_id, old.instance_id)
+        role = serving_role(discovery, self._config)
+        self._client.attach(Attachment(self._dialect, self._channels[:-1], self._control))
+        name = f"{discovery.engine_name} {discovery.engine_version}"
+        self.log.info("engine {} is ready, model {}, role {}", name, discovery.model_id, role.value)
+        self.publish(EngineUp(discovery=discovery, role=role))
+
+    def _fall(self) -> None:
+        said = self._said
+        cause = (said.detail or f"it says {said.state.value}") if said is not None else "no answer"
+        self.log.warning("engine {}: {}", self._policy.verdict.value, cause)
+        self.publish(EngineDown(cause=cause, lost=self._policy.verdict is Verdict.LOST))
+
+    def _tell_health(self, state: HealthState, *, checks: Health | None = None, detail: str = "") -> None:
+        said = EngineHealth(
+            state=state,
+            checks=checks.checks if checks is not None else (),
+            misses=self._policy.missed_in_row,
+            detail=detail,
+        )
+        if said != self._said:
+            self._said = said
+            self.publish(said)
+
+
+class _NotReadyError(Exception):
+    """Discovery worked, and the engine says that it is not ready."""
+
+    def __init__(self, health: Health) -> None:
+        failing = ", ".join(f"{c.name}={c.state.value}" for c in health.checks if c.state is not HealthState.READY)
+        super().__init__(f"it says {health.state.value}" + (f" ({failing})" if failing else ""))

@@ -1,0 +1,114 @@
+"""Registrar: the only writer of discovery. What stands in the store is what this worker can serve now."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from openengine_sidecar.messages.signals import Cause, Drain
+
+from openengine_sidecar.actors.config import ModelConfig, WorkerIdentity
+from openengine_sidecar.actors.discovery.model_card import build_card
+from openengine_sidecar.actors.discovery.store import DiscoveryStore
+from openengine_sidecar.actors.requests.protocol import Settle
+from openengine_sidecar.messages.dynamo.naming import EndpointId, card_key, instance_key
+from openengine_sidecar.messages.dynamo.records import encode_record, instance_record, nats_transport
+from openengine_sidecar.messages.errors import StoreError
+from openengine_sidecar.messages.facts import EngineDown, EngineUp, PlaneState, Registered, Withdrawn
+from openengine_sidecar.supervision import Actor, AskTimeoutError, Ref
+
+SETTLE_TIMEOUT = 10.0
+RETRY = 1.0
+
+
+class Reconcile(msgspec.Struct, frozen=True):
+    """To oneself: try again what the store refused."""
+
+
+RegistrarMail = EngineUp | EngineDown | PlaneState | Reconcile
+
+
+class Registrar(Actor[RegistrarMail]):
+    """Publishes instance, then card, while the engine serves and the request plane is connected; else withdraws them.
+
+    Withdrawal goes card, then instance, and the instance only once every acknowledged request has dialled: the
+    frontend fails those that have not.
+    """
+
+    def __init__(self, identity: WorkerIdentity, model: ModelConfig, store: DiscoveryStore, gate: Ref[Settle]) -> None:
+        super().__init__()
+        self._identity = identity
+        self._endpoint = EndpointId(identity.namespace, identity.component, identity.endpoint)
+        self._model = model
+        self._store = store
+        self._gate = gate
+        self._engine: EngineUp | None = None
+        self._plane_up = False
+        self._draining = False
+        self._published: EngineUp | None = None
+        self._turn = asyncio.Lock()
+
+    async def on_start(self) -> None:
+        """Open the store; the records follow the facts."""
+        await self._store.open()
+        self.subscribe(EngineUp, EngineDown, PlaneState)
+
+    async def on_message(self, message: RegistrarMail) -> None:
+        """Take a fact in and bring the store in line with it."""
+        cause = ""
+        match message:
+            case EngineUp():
+                self._engine = message
+            case EngineDown():
+                self._engine, cause = None, f"engine: {message.cause}"
+            case PlaneState():
+                self._plane_up, cause = message.connected, message.detail
+            case Reconcile():
+                pass
+        await self._reconcile(cause)
+
+    async def on_drain(self, drain: Drain) -> None:
+        """Withdraw for good."""
+        self._draining = True
+        await self._reconcile(f"draining: {drain.reason}")
+
+    async def on_stop(self, cause: Cause) -> None:
+        """Leave no record behind."""
+        del cause
+        await self._store.close()
+
+    async def _reconcile(self, cause: str) -> None:
+        async with self._turn:
+            wanted = self._engine if self._plane_up and not self._draining else None
+            if wanted == self._published:
+                return
+            try:
+                if wanted is None:
+                    await self._withdraw(cause)
+                else:
+                    await self._publish(wanted)
+            except StoreError as error:
+                self.log.error("{}; next try in {} s", error, RETRY)
+                self.schedule("reconcile", RETRY, Reconcile())
+
+    async def _publish(self, engine: EngineUp) -> None:
+        identity, endpoint = self._identity, self._endpoint
+        card = await build_card(self._model, engine.discovery, engine.role, identity)
+        instance = instance_record(endpoint, identity.instance_id, nats_transport(endpoint, identity.instance_id))
+        await self._store.publish(instance_key(endpoint, identity.instance_id), encode_record(instance))
+        await self._store.publish(card_key(endpoint, identity.instance_id), encode_record(card))
+        self._published = engine
+        self.log.info("registered {} as instance {:x} of {}", card.name, identity.instance_id, endpoint)
+        self.publish(Registered(model=card.name, instance_id=identity.instance_id))
+
+    async def _withdraw(self, cause: str) -> None:
+        identity, endpoint = self._identity, self._endpoint
+        await self._store.withdraw(card_key(endpoint, identity.instance_id))
+        try:
+            await self._gate.ask(Settle(), timeout=SETTLE_TIMEOUT)
+        except AskTimeoutError:
+            self.log.warning("withdrawing while an acknowledged request has not dialled its frontend")
+        await self._store.withdraw(instance_key(endpoint, identity.instance_id))
+        self._published = None
+        self.log.info("withdrawn: {}", cause)
+        self.publish(Withdrawn(cause=cause))

@@ -1,0 +1,1 @@
+"""The request side: the gate that admits, and one stream per request in flight."""

@@ -1,0 +1,111 @@
+"""The response plane: one TCP connection per request, worker to frontend, under back-pressure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Self
+
+from openengine_sidecar.messages.dynamo.control import PROLOGUE, CallHome, decode_signal, encode_handshake
+from openengine_sidecar.messages.dynamo.two_part import FrameDecoder
+from openengine_sidecar.messages.errors import WireError
+
+MAX_CONTROL_FRAME = 64 * 1024
+HIGH_WATER = 256 * 1024
+
+
+class CallHomeConnection(asyncio.Protocol):
+    """The call-home socket of one request.
+
+    `on_gone` is called once, with the reason, when the frontend asks to stop or its end of the socket goes away
+    before `finish`. After that, or after `abandon`, nothing more is written.
+    """
+
+    def __init__(self, on_gone: Callable[[str], None]) -> None:
+        self._on_gone = on_gone
+        self._decoder = FrameDecoder(MAX_CONTROL_FRAME)
+        self._transport: asyncio.Transport
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._closed = asyncio.get_running_loop().create_future()
+        self._open = True
+        self.bytes_sent = 0
+
+    @classmethod
+    async def dial(cls, address: CallHome, on_gone: Callable[[str], None], *, timeout: float) -> Self:
+        """Connect, and say which request this is; the prologue is always clean.
+
+        Raises:
+            OSError: nobody answers there; TimeoutError is one.
+        """
+        async with asyncio.timeout(timeout):
+            _, call = await asyncio.get_running_loop().create_connection(
+                lambda: cls(on_gone), address.host, address.port
+            )
+        call.write(encode_handshake(address) + PROLOGUE)
+        return call
+
+    @property
+    def open(self) -> bool:
+        """Whether the frontend still listens."""
+        return self._open
+
+    def write(self, frames: bytes) -> None:
+        """Queue frames; dropped once the frontend is gone (its request is over)."""
+        if self._open:
+            self.bytes_sent += len(frames)
+            self._transport.write(frames)
+
+    async def flush(self) -> None:
+        """Wait while the frontend reads more slowly than we write."""
+        if not self._writable.is_set():
+            await self._writable.wait()
+
+    async def finish(self, *, timeout: float) -> None:
+        """Say no more, let what was written drain, wait for the frontend's FIN, close."""
+        self._open = False
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.shield(self._closed)
+        except TimeoutError:
+            self._transport.abort()
+
+    def abandon(self) -> None:
+        """Drop the connection without another word."""
+        self._open = False
+        self._transport.abort()
+        self._writable.set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport and bound its buffer."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what create_connection makes
+        transport.set_write_buffer_limits(high=HIGH_WATER)
+        self._transport = transport
+
+    def pause_writing(self) -> None:
+        """Hold the stream back."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """Let the stream go on."""
+        self._writable.set()
+
+    def data_received(self, data: bytes) -> None:
+        """Read control frames: any of them means stop."""
+        try:
+            for frame in self._decoder.feed(data):
+                self._gone(f"frontend said {decode_signal(frame).value}")
+        except WireError as error:
+            self._gone(f"frontend sent an unreadable control frame ({error})")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone; before the end that means the client is, too."""
+        self._writable.set()
+        if not self._closed.done():
+            self._closed.set_result(None)
+        self._gone(f"frontend closed the connection ({exc})" if exc is not None else "frontend closed the connection")
+
+    def _gone(self, reason: str) -> None:
+        if self._open:
+            self._open = False
+            self._on_gone(reason)

@@ -1,0 +1,122 @@
+"""The NATS request plane: one subject per endpoint of this instance."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+import nats
+import nats.errors
+from loguru import logger
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from openengine_sidecar.actors.config import NatsConfig
+from openengine_sidecar.actors.requests.protocol import Arrival
+from openengine_sidecar.supervision import MailboxFullError
+
+QUEUE_GROUP = "q"
+PING_INTERVAL = 10
+CONNECT_TIMEOUT = 2
+UNLIMITED = -1  # the library drops beyond a limit without an answer; the gate's mailbox is the bound, and answers
+
+Deliver = Callable[[Arrival], None]
+StateChanged = Callable[[bool, str], None]
+
+
+class NatsPlane:
+    """Receives requests and acknowledges them; reconnects for ever, keeping its subscriptions.
+
+    `deliver` must not block and raises when it has no room; the request is then answered as overloaded.
+    `state_changed(connected, detail)` is called on every change of the connection.
+    """
+
+    def __init__(self, config: NatsConfig, *, name: str, state_changed: StateChanged) -> None:
+        self._config = config
+        self._name = name
+        self._state_changed = state_changed
+        self._client = Client()
+        self._subscriptions: list[Subscription] = []
+        self.counters: Counter[str] = Counter()
+
+    async def connect(self) -> None:
+        """Wait for a server, however long it takes."""
+        config = self._config
+        await self._client.connect(
+            list(config.servers),
+            name=self._name,
+            user=config.user,
+            password=config.password,
+            connect_timeout=CONNECT_TIMEOUT,
+            reconnect_time_wait=config.reconnect_wait,  # type: ignore[arg-type]  # floats work, the hint says int
+            max_reconnect_attempts=-1,
+            ping_interval=PING_INTERVAL,
+            error_cb=self._on_error,
+            disconnected_cb=partial(self._on_state, connected=False),
+            reconnected_cb=partial(self._on_state, connected=True),
+            closed_cb=partial(self._on_state, connected=False),
+        )
+
+    async def listen(self, subjects: dict[str, str], deliver: Deliver) -> None:
+        """Subscribe to `subjects` (endpoint name -> subject) and return once the server knows it."""
+        for endpoint, subject in subjects.items():
+            self._subscriptions.append(
+                await self._client.subscribe(
+                    subject,
+                    queue=QUEUE_GROUP,
+                    cb=partial(self._on_request, endpoint, deliver),
+                    pending_msgs_limit=UNLIMITED,
+                    pending_bytes_limit=UNLIMITED,
+                )
+            )
+        await self._client.flush()
+
+    async def stop_intake(self) -> None:
+        """Unsubscribe; what was already received is still delivered before this returns."""
+        for subscription in self._subscriptions:
+            try:
+                await subscription.drain()
+            except nats.errors.Error as error:
+                logger.warning("request plane: could not unsubscribe: {}", error)
+        self._subscriptions.clear()
+
+    async def close(self) -> None:
+        """Flush acknowledgements and close the connection; no further state change is told."""
+        self._state_changed = _nobody
+        if self._client.is_connected:
+            try:
+                await self._client.flush(timeout=CONNECT_TIMEOUT)
+            except (nats.errors.Error, TimeoutError) as error:
+                logger.warning("request plane: could not flush before closing: {}", error)
+        await self._client.close()
+
+    async def _on_request(self, endpoint: str, deliver: Deliver, message: Msg) -> None:
+        acknowledge = partial(self._acknowledge, message)
+        try:
+            deliver(Arrival(endpoint, message.data, acknowledge))
+        except MailboxFullError as full:
+            self.counters["overflow"] += 1
+            await acknowledge(f"Server overloaded: {full}".encode())
+
+    async def _acknowledge(self, message: Msg, text: bytes) -> None:
+        try:
+            await message.respond(text)
+        except nats.errors.Error as error:
+            self.counters["acknowledgement_lost"] += 1
+            logger.warning("request plane: could not acknowledge a request: {}", error)
+
+    async def _on_error(self, error: Exception) -> None:
+        if isinstance(error, nats.errors.SlowConsumerError):
+            self.counters["slow_consumer"] += 1
+        self.counters["errors"] += 1
+        logger.warning("request plane at {}: {}", ", ".join(self._config.servers), error or type(error).__name__)
+
+    async def _on_state(self, *, connected: bool) -> None:
+        detail = "" if connected else f"no NATS server at {', '.join(self._config.servers)}"
+        self._state_changed(connected, detail)
+
+
+def _nobody(connected: bool, detail: str) -> None:  # noqa: FBT001 - the shape of StateChanged
+    del connected, detail

@@ -1,0 +1,275 @@
+"""RequestStream: one request in flight, from acknowledgement to its one end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Never
+
+import grpc
+from openengine_sidecar.actors.generation.request import translate
+from openengine_sidecar.actors.generation.response import ResponseTranslator
+from openengine_sidecar.actors.generation.rules import StreamRules
+from openengine_sidecar.messages.signals import Cancel, Cause
+from openengine_sidecar.proto.faults import error_from_status
+
+from openengine_sidecar.actors.config import RequestConfig
+from openengine_sidecar.actors.engine.client import EngineClient
+from openengine_sidecar.actors.engine.connection import Suspect
+from openengine_sidecar.actors.requests.call_home import CallHomeConnection
+from openengine_sidecar.actors.requests.exchange import Exchange, Phase
+from openengine_sidecar.actors.requests.protocol import CancelReason
+from openengine_sidecar.messages.dynamo.control import ControlHeader
+from openengine_sidecar.messages.dynamo.request import decode_request
+from openengine_sidecar.messages.dynamo.response import LLMEngineOutput
+from openengine_sidecar.messages.engine.generation import Event, GenerateCall
+from openengine_sidecar.messages.errors import (
+    EngineLostError,
+    EngineProtocolError,
+    EngineTimeoutError,
+    InvalidRequestError,
+    RequestError,
+    StreamBrokenError,
+    WireError,
+)
+from openengine_sidecar.messages.facts import EngineUp, Outcome, StreamEnded
+from openengine_sidecar.proto.dialect import EngineCallError, GenerationStream
+from openengine_sidecar.supervision import Actor, AskTimeoutError, Ref
+
+FIN_TIMEOUT = 10.0
+SUSPECT_TIMEOUT = 30.0
+
+# A status the engine itself chose ends its work; these may come from the transport, with the engine still busy.
+MAY_LEAVE_ENGINE_BUSY = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.DATA_LOSS,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamContext:
+    """What the streams of one gate share."""
+
+    client: EngineClient
+    connection: Ref[Suspect]
+    config: RequestConfig
+
+
+class RequestStream(Actor[Never]):
+    """Owns the engine's call and the call-home socket of one request, and moves tokens between them itself.
+
+    Hears only signals: `Cancel(reason)` with a CancelReason. Ends by itself, telling StreamEnded.
+    """
+
+    def __init__(
+        self,
+        context: StreamContext,
+        engine: EngineUp | None,
+        control: ControlHeader,
+        body: bytes,
+        exchange: Exchange,
+        dialled: Callable[[], None],
+    ) -> None:
+        super().__init__()
+        self._context = context
+        self._engine = engine
+        self._control = control
+        self._body = body
+        self._exchange = exchange
+        self._dialled = dialled
+        self._rules: StreamRules | None = None
+        self._cancelled: str | None = None
+        self._accepted_at = 0.0
+        self._first_token_at: float | None = None
+
+    async def on_start(self) -> None:
+        """Accept at once; everything else happens beside the mailbox, which stays open for signals."""
+        self.log = self.log.bind(request_id=self._control.id)
+        self._accepted_at = self.clock.monotonic()
+        self.background(self._run(), name="run")
+
+    async def on_message(self, message: Never) -> None:
+        """No mail is understood."""
+
+    async def on_cancel(self, cancel: Cancel) -> None:
+        """Stop both ends; the first reason counts, and nothing happens after the end."""
+        exchange = self._exchange
+        if self._cancelled is not None or exchange.phase is Phase.ENDED:
+            return
+        self._cancelled = cancel.reason
+        self.log.info("cancelled while {}: {}", exchange.phase.value, cancel.reason)
+        if cancel.reason == CancelReason.CLIENT_GONE:
+            exchange.drop_frontend()
+        else:
+            exchange.send_error(EngineLostError(self._control.id, f"cancelled: {cancel.reason}"))
+        if cancel.reason == CancelReason.ENGINE_LOST:
+            exchange.cancel_call()
+        else:
+            exchange.start_abort()
+
+    async def on_stop(self, cause: Cause) -> None:
+        """Leave nothing behind, whatever ended this actor."""
+        await self._exchange.conclude(StreamBrokenError(self._control.id, f"the worker gave it up: {cause}"))
+
+    async def _run(self) -> None:
+        error: RequestError | None = None
+        try:
+            await self._serve()
+        except OSError as unreachable:
+            self._dialled()
+            address = self._control.call_home
+            error = StreamBrokenError(self._control.id, f"frontend at {address} does not answer: {unreachable}")
+        except RequestError as failure:
+            error = failure
+        if error is not None and self._cancelled is None:
+            self.log.log("INFO" if error.client_fault else "WARNING", "{}: {}", type(error).__name__, error)
+            self._exchange.send_error(error)
+            self._exchange.start_abort()
+        await self._exchange.close(fin_timeout=FIN_TIMEOUT)
+        self.publish(self._ended(error))
+        self.stop()
+
+    async def _serve(self) -> None:
+        await self._dial()
+        if self._cancelled is not None:
+            return
+        await self._stream(self._translated())
+
+    async def _dial(self) -> None:
+        exchange, control = self._exchange, self._control
+        exchange.phase = Phase.DIALING
+        exchange.call_home = await CallHomeConnection.dial(
+            control.call_home, self._client_gone, timeout=self._context.config.dial_timeout
+        )
+        self._dialled()
+        if self._cancelled is not None:
+            exchange.drop_frontend()
+
+    def _client_gone(self, reason: str) -> None:
+        self.log.debug("{}", reason)
+        self.ref.cancel(CancelReason.CLIENT_GONE)
+
+    def _translated(self) -> GenerateCall:
+        request_id = self._control.id
+        if self._engine is None:
+            raise EngineLostError(request_id, "the engine is down")
+        try:
+            request = decode_request(self._body, self._control.codec)
+        except WireError as error:
+            raise InvalidRequestError(request_id, str(error)) from error
+        translation = translate(
+            request,
+            request_id=self._exchange.engine_id,
+            discovery=self._engine.discovery,
+            role=self._engine.role,
+            config=self._context.config,
+            trace=self._control.trace,
+        )
+        for hint in translation.dropped:
+            self.log.info("hint {} dropped: the engine does not know it", hint)
+        return translation.call
+
+    async def _stream(self, call: GenerateCall) -> None:
+        rules = self._rules = StreamRules(call, self._role)
+        translator = ResponseTranslator(call)
+        generation = self._context.client.generate(call)
+        self._exchange.opened(generation)
+        try:
+            while not rules.terminal:
+                batch = await self._next(generation)
+                if not batch:
+                    rules.closed()
+                await self._forward(batch, rules, translator)
+        finally:
+            if rules.terminal:
+                self._exchange.engine_ended()
+        await self._look_behind(generation, rules)
+
+    async def _next(self, generation: GenerationStream) -> Sequence[Event]:
+        opening = self._exchange.phase is Phase.OPENING
+        config = self._context.config
+        limit = config.opening_timeout if opening else config.idle_timeout
+        try:
+            async with asyncio.timeout(limit):
+                return await generation.next_batch()
+        except TimeoutError as error:
+            raise EngineTimeoutError(self._control.id, f"the engine was silent for {limit} s") from error
+        except EngineCallError as error:
+            raise await self._broken(error) from error
+
+    async def _forward(self, batch: Sequence[Event], rules: StreamRules, translator: ResponseTranslator) -> None:
+        outputs: list[LLMEngineOutput] = []
+        whole = False
+        try:
+            for event in batch:
+                rules.accept(event)
+                outputs.extend(translator.outputs(event))
+            whole = True
+        finally:
+            if self._first_token_at is None and rules.output_tokens:
+                self._first_token_at = self.clock.monotonic()
+            if self._cancelled is None:
+                self._exchange.send(outputs, last=whole and rules.terminal)
+        await self._exchange.flush()
+
+    async def _look_behind(self, generation: GenerationStream, rules: StreamRules) -> None:
+        """See how the stream ends behind its terminal; the result stays, a violation is counted."""
+        try:
+            async with asyncio.timeout(self._context.config.cancel_timeout):
+                while batch := await generation.next_batch():
+                    for event in batch:
+                        rules.accept(event)
+        except EngineCallError as error:
+            rules.oddities["trailing_status"] += 1
+            self.log.warning("after its terminal the stream ended with {}", error)
+        except EngineProtocolError as error:
+            self.log.warning("after its terminal: {}", error)
+        except TimeoutError:
+            rules.oddities["open_after_terminal"] += 1
+
+    async def _broken(self, error: EngineCallError) -> RequestError:
+        exchange, request_id = self._exchange, self._control.id
+        if error.status not in MAY_LEAVE_ENGINE_BUSY:
+            exchange.engine_ended()
+        if self._cancelled is not None or error.status is not grpc.StatusCode.UNAVAILABLE:
+            return error_from_status(request_id, error)
+        if not await self._engine_alive():
+            exchange.cancel_call()
+            return EngineLostError(request_id, str(error))
+        if exchange.phase is Phase.OPENING:
+            return error_from_status(request_id, error)
+        return StreamBrokenError(request_id, str(error))
+
+    async def _engine_alive(self) -> bool:
+        try:
+            alive: bool = await self._context.connection.ask(Suspect(self._control.id), timeout=SUSPECT_TIMEOUT)
+        except AskTimeoutError:
+            return True
+        return alive
+
+    def _ended(self, error: RequestError | None) -> StreamEnded:
+        rules, now = self._rules, self.clock.monotonic()
+        if self._cancelled is not None:
+            outcome = Outcome.CANCELLED
+        else:
+            outcome = Outcome.FAILED if error is not None else Outcome.FINISHED
+        return StreamEnded(
+            request_id=self._control.id,
+            outcome=outcome,
+            error=type(error).__name__ if error is not None and self._cancelled is None else "",
+            rule=error.rule if isinstance(error, EngineProtocolError) else "",
+            reason=self._cancelled or "",
+            usage=rules.usage if rules is not None else None,
+            output_tokens=rules.output_tokens if rules is not None else 0,
+            aborts=self._exchange.aborts,
+            ttft=self._first_token_at - self._accepted_at if self._first_token_at is not None else None,
+            duration=now - self._accepted_at,
+        )

@@ -1,0 +1,103 @@
+"""The whole worker as one actor tree, for `serve` and for services that embed it."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from openengine_sidecar.actors.reporter.actor import Reporter
+from openengine_sidecar.messages.signals import Cause
+
+from openengine_sidecar.actors.config import SidecarConfig
+from openengine_sidecar.actors.discovery.file_store import FileStore
+from openengine_sidecar.actors.engine.client import EngineClient
+from openengine_sidecar.actors.engine.connection import EngineConnection
+from openengine_sidecar.actors.registrar import Registrar
+from openengine_sidecar.actors.requests.gate import RequestGate
+from openengine_sidecar.actors.requests.stream import StreamContext
+from openengine_sidecar.messages.errors import ConfigurationError, DiscoveryError
+from openengine_sidecar.supervision import INFINITY, ActorSystem, ChildSpec, Strategy, Supervisor
+
+SERVING = "/sidecar/serving"
+
+
+def sidecar_spec(config: SidecarConfig, system: ActorSystem) -> ChildSpec:
+    """The tree's root: Reporter beside Serving, which restarts from the failed child downwards."""
+    reporter = ChildSpec(name="reporter", factory=lambda: Reporter(config.reporter, config.identity))
+    serving = ChildSpec(
+        name="serving",
+        factory=lambda: Supervisor(
+            strategy=Strategy.REST_FOR_ONE,
+            children=_serving_children(config, system),
+            fatal=(ConfigurationError, DiscoveryError),
+        ),
+        ready_timeout=INFINITY,
+        shutdown=INFINITY,
+    )
+    return ChildSpec(
+        name="sidecar",
+        factory=lambda: Supervisor(strategy=Strategy.ONE_FOR_ONE, children=(reporter, serving)),
+        ready_timeout=INFINITY,
+        shutdown=INFINITY,
+    )
+
+
+def _serving_children(config: SidecarConfig, system: ActorSystem) -> tuple[ChildSpec, ...]:
+    client = EngineClient(config.engine.endpoint)
+    context = StreamContext(client=client, connection=system.ref(f"{SERVING}/engine"), config=config.requests)
+    return (
+        ChildSpec(
+            name="engine",
+            factory=lambda: EngineConnection(config.engine, client, drain_engine=config.drain.drain_engine),
+            ready_timeout=INFINITY,
+        ),
+        ChildSpec(
+            name="gate",
+            factory=lambda: RequestGate(config.identity, config.nats, context, config.admission, config.drain),
+            ready_timeout=INFINITY,
+            shutdown=30.0,
+        ),
+        ChildSpec(
+            name="registrar",
+            factory=lambda: Registrar(
+                config.identity, config.model, FileStore(config.discovery), system.ref(f"{SERVING}/gate")
+            ),
+        ),
+    )
+
+
+class Sidecar:
+    """One worker in the host's event loop.
+
+    `async with Sidecar(config) as sidecar:` starts it, and drains it at the end.
+    """
+
+    def __init__(self, config: SidecarConfig) -> None:
+        self.config = config
+        self.system = ActorSystem()
+
+    async def start(self) -> None:
+        """Start the tree; returns once the worker is registered.
+
+        Raises:
+            DiscoveryError: the engine cannot be served, or did not come up before the startup deadline.
+            ConfigurationError: the model directory is unusable.
+        """
+        await self.system.start(sidecar_spec(self.config, self.system))
+
+    async def drain(self, reason: str, *, timeout: float | None = None) -> None:
+        """De-register, serve what still arrives, let streams end, stop. A second call can only shorten it."""
+        await self.system.drain(timeout=self.config.drain.timeout if timeout is None else timeout, reason=reason)
+
+    async def terminated(self) -> Cause:
+        """Wait for the end of the tree."""
+        return await self.system.terminated()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.drain("the embedding service is done")

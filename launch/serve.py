@@ -1,0 +1,70 @@
+"""`openengine-sidecar serve`: one worker as a process, from configuration to exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+from loguru import logger
+from openengine_sidecar.messages.signals import Cause
+
+from openengine_sidecar.actors.config import SidecarConfig
+from openengine_sidecar.actors.discovery.model_card import check_model_directory
+from openengine_sidecar.actors.sidecar import Sidecar
+from openengine_sidecar.messages.errors import SidecarError
+
+FORCED_DRAIN = 1.0
+EXIT_OK = 0
+EXIT_FAILED = 1
+
+
+def run(config: SidecarConfig) -> int:
+    """Serve until a signal or a failure that supervision cannot mend.
+
+    SIGTERM and SIGINT drain; a second one cuts the drain down to a second.
+
+    Returns:
+        0 after a drain in time, 128 + signal number after a forced one, 1 after a failure.
+    """
+    try:
+        check_model_directory(config.model)
+    except SidecarError as error:
+        logger.critical("{}", error)
+        return EXIT_FAILED
+    return asyncio.run(_Worker(config).run())
+
+
+class _Worker:
+    def __init__(self, config: SidecarConfig) -> None:
+        self._config = config
+        self._signals: list[signal.Signals] = []
+        self._draining: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> int:
+        sidecar = Sidecar(self._config)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, sidecar, number)
+        try:
+            await sidecar.start()
+        except SidecarError as error:
+            logger.critical("could not start: {}", error)
+            return EXIT_FAILED
+        cause = await sidecar.terminated()
+        await asyncio.gather(*self._draining)
+        return self._exit_code(cause)
+
+    def _on_signal(self, sidecar: Sidecar, number: signal.Signals) -> None:
+        self._signals.append(number)
+        forced = len(self._signals) > 1
+        logger.info("{}: {}", number.name, "ending at once" if forced else "draining")
+        drain = sidecar.drain(number.name, timeout=FORCED_DRAIN if forced else None)
+        self._draining.add(asyncio.get_running_loop().create_task(drain))
+
+    def _exit_code(self, cause: Cause) -> int:
+        if not self._signals:
+            logger.critical("the worker gave up: {}", cause)
+            return EXIT_FAILED
+        if len(self._signals) > 1:
+            return 128 + self._signals[-1]
+        return EXIT_OK
