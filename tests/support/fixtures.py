@@ -9,6 +9,8 @@ import pytest
 from tests.support.openai import OpenAIClient
 from tests.support.site import Lab, Site
 
+from openengine_sidecar.launch.stack.openai import OpenAIEndpoint
+
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
@@ -20,14 +22,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 @pytest.fixture(scope="session")
-def frontend(site: Site) -> str:
-    """URL of the stock frontend with its default options."""
+def frontend(site: Site) -> OpenAIEndpoint:
+    """The stock frontend with its default options."""
     return site.start_frontend()
 
 
 @pytest.fixture(scope="session")
-def migrating_frontend(site: Site) -> str:
-    """URL of a stock frontend that resumes a broken stream elsewhere, twice at most."""
+def migrating_frontend(site: Site) -> OpenAIEndpoint:
+    """A stock frontend that resumes a broken stream elsewhere, twice at most."""
     return site.start_frontend("--migration-limit", "2", name="migrating-frontend")
 
 
@@ -47,8 +49,16 @@ def lab(site: Site, tmp_path: Path) -> Iterator[Lab]:
         yield lab
 
 
+@pytest.fixture(scope="module")
+def module_lab(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Engines and workers that the tests of one module share, where none of them does harm."""
+    lab = Lab(site, tmp_path_factory.mktemp("lab"))
+    with lab.stack:
+        yield lab
+
+
 @pytest.fixture
-async def client(lab: Lab, frontend: str) -> AsyncIterator[OpenAIClient]:
+async def client(lab: Lab, frontend: OpenAIEndpoint) -> AsyncIterator[OpenAIClient]:
     """A client of the lab's model at the default frontend."""
     async with lab.client(frontend) as client:
         yield client

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,16 +19,40 @@ class Answer:
     status: int = 200
     text: str = ""
     pieces: list[str] = field(default_factory=list)
-    times: list[float] = field(default_factory=list)
     finish_reason: str | None = None
     usage: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
     done: bool = False
 
     @property
+    def prompt_tokens(self) -> int:
+        return self._count("prompt_tokens")
+
+    @property
     def completion_tokens(self) -> int:
+        return self._count("completion_tokens")
+
+    @property
+    def total_tokens(self) -> int:
+        return self._count("total_tokens")
+
+    def _count(self, kind: str) -> int:
         assert self.usage is not None, f"no usage: {self}"
-        return int(self.usage["completion_tokens"])
+        return int(self.usage[kind])
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Adds one event of a stream."""
+        if event.get("done"):
+            self.done = True
+        if error := event.get("error"):
+            self.error, self.status = error, error.get("code", 500)
+        self.usage = event.get("usage") or self.usage
+        for choice in event.get("choices", ()):
+            self.finish_reason = choice.get("finish_reason") or self.finish_reason
+            piece = choice["delta"].get("content") if "delta" in choice else choice.get("text")
+            if piece:
+                self.pieces.append(piece)
+                self.text += piece
 
 
 class OpenAIClient:
@@ -77,7 +100,7 @@ class OpenAIClient:
         answer = Answer()
         async with self.streaming(CHAT, self.chat_body(prompt, **options)) as events:
             async for event in events:
-                _take(answer, event)
+                answer.take(event)
                 if len(answer.pieces) >= pieces:
                     break
         return answer
@@ -85,7 +108,7 @@ class OpenAIClient:
     async def whole(self, events: AsyncIterator[dict[str, Any]]) -> Answer:
         answer = Answer()
         async for event in events:
-            _take(answer, event)
+            answer.take(event)
         return answer
 
     async def events(self, path: str, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
@@ -126,18 +149,3 @@ async def _events(reply: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]
             continue
         payload = line[6:].strip()
         yield {"done": True} if payload == b"[DONE]" else json.loads(payload)
-
-
-def _take(answer: Answer, event: dict[str, Any]) -> None:
-    if event.get("done"):
-        answer.done = True
-    if error := event.get("error"):
-        answer.error, answer.status = error, error.get("code", 500)
-    answer.usage = event.get("usage") or answer.usage
-    for choice in event.get("choices", ()):
-        answer.finish_reason = choice.get("finish_reason") or answer.finish_reason
-        piece = choice["delta"].get("content") if "delta" in choice else choice.get("text")
-        if piece:
-            answer.pieces.append(piece)
-            answer.times.append(time.monotonic())
-            answer.text += piece

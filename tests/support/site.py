@@ -3,13 +3,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
 import signal
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import psutil
+import pytest
 from tests.support.leaks import Census
 from tests.support.openai import OpenAIClient
 from tests.support.store import Store
@@ -23,6 +27,7 @@ from openengine_sidecar.launch.stack.stack import Stack
 
 MODEL = Path(__file__).resolve().parents[2] / "launch" / "model"
 WORKER_SECONDS = 30.0
+_STATS = re.compile(r"http://\S+:\d+/\S*")
 _numbers = itertools.count(1)
 
 
@@ -34,9 +39,27 @@ class Engine:
     address: str
     stats_url: str
 
+    @property
+    def port(self) -> int:
+        """The port it listens on; another engine can be started there once this one is dead."""
+        return int(self.address.rpartition(":")[2])
+
     async def stats(self) -> dict[str, Any]:
         async with aiohttp.ClientSession() as session, session.get(self.stats_url) as reply:
             return dict(await reply.json())
+
+    async def count(self, counter: str) -> int:
+        """One of the counters."""
+        return int((await self.stats())[counter])
+
+    async def settled(self) -> dict[str, Any]:
+        """The counters once nothing runs there any more."""
+
+        async def idle() -> bool:
+            return await self.count("active") == 0
+
+        await eventually(idle, "engine is idle")
+        return await self.stats()
 
 
 @dataclass(slots=True)
@@ -47,12 +70,19 @@ class Worker:
     namespace: str
     model: str
     system_port: int
+    pid: int
 
     def census(self) -> Census:
-        return Census.of(self.process.pid)
+        """What the process holds now."""
+        return Census.of(self.pid)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal to the worker itself, also where it runs below a launcher."""
+        os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        self.process.signal(signal.SIGTERM)
+        """Asks it to drain and end."""
+        self.signal(signal.SIGTERM)
 
     async def probe(self, path: str) -> tuple[int, str]:
         """GET on the system port; status 0 when nobody listens."""
@@ -84,15 +114,15 @@ class Site:
         programs.await_nats(nats, self.nats_port)
         return nats
 
-    def start_frontend(self, *options: str, name: str = "frontend", **environment: str) -> str:
-        """Starts the stock frontend and returns its URL."""
+    def start_frontend(self, *options: str, name: str = "frontend", **environment: str) -> OpenAIEndpoint:
+        """Starts the stock frontend and returns where it listens."""
         endpoint = OpenAIEndpoint(programs.LOOPBACK, free_port())
         home = self.stack.directory / f"{name}-home"
         home.mkdir()
         program = programs.frontend_program(self.planes, port=endpoint.port, home=home, name=name, options=options)
         frontend = self.stack.start(_with(program, environment))
         programs.await_frontend(frontend, endpoint)
-        return endpoint.url
+        return endpoint
 
 
 class Lab:
@@ -108,18 +138,50 @@ class Lab:
         asked = ("--served-model-name", self.model, "--stats", "0", *options)
         process = self.stack.start(programs.engine_program(MODEL, name=name, port=port, options=asked))
         address = programs.await_engine(process)
-        return Engine(process, address, programs.await_stats(process))
+        return Engine(process, address, _stats_url(process))
 
     def worker(self, engine: Engine | str, *options: str, name: str = "worker", **environment: str) -> Worker:
+        """A worker in front of an engine, or of an address where there may be none."""
+        program, port = self._worker_program(engine, options, name, environment)
+        process = self.stack.start(program)
+        return Worker(process, self.namespace, self.model, port, process.pid)
+
+    def worker_as_process_one(self, engine: Engine) -> Worker:
+        """A worker that is the first process of a PID namespace, as in a container; skips where that is forbidden."""
+        launcher = ("unshare", "--pid", "--fork", "--kill-child")
+        if subprocess.run((*launcher, "true"), capture_output=True, check=False).returncode:
+            pytest.skip("no permission to make a PID namespace")
+        program, port = self._worker_program(engine, (), "worker", {})
+        process = self.stack.start(replace(program, argv=(*launcher, *program.argv)))
+        children = psutil.Process(process.pid).children
+        first = process.until(children, what="first process of the namespace", timeout=WORKER_SECONDS)[0]
+        return Worker(process, self.namespace, self.model, port, first.pid)
+
+    def _worker_program(
+        self, engine: Engine | str, options: Iterable[str], name: str, environment: Mapping[str, str]
+    ) -> tuple[Program, int]:
         address = engine if isinstance(engine, str) else engine.address
         port = free_port()
         asked = ("--namespace", self.namespace, "--system-port", str(port), *options)
         program = programs.worker_program(self.site.planes, engine=address, model_path=MODEL, name=name, options=asked)
-        process = self.stack.start(_with(program, environment))
-        return Worker(process, self.namespace, self.model, port)
+        return _with(program, environment), port
 
-    def client(self, url: str) -> OpenAIClient:
-        return OpenAIClient(url, self.model)
+    def serve(
+        self, frontend: OpenAIEndpoint, *options: str, engine_options: tuple[str, ...] = (), **environment: str
+    ) -> tuple[Engine, Worker]:
+        """An engine and its worker, listed by the frontend."""
+        engine = self.engine(*engine_options)
+        worker = self.worker(engine, *options, **environment)
+        self.await_listed(frontend, worker)
+        return engine, worker
+
+    def await_listed(self, frontend: OpenAIEndpoint, worker: Worker) -> None:
+        """Waits until the frontend serves the model, watching that the worker lives."""
+        worker.process.until(lambda: self.model in frontend.models(), what="listed model", timeout=WORKER_SECONDS)
+
+    def client(self, frontend: OpenAIEndpoint) -> OpenAIClient:
+        """A client of this lab's model."""
+        return OpenAIClient(frontend.url, self.model)
 
     def cards(self) -> list[str]:
         return self.site.store.cards(self.namespace)
@@ -127,15 +189,11 @@ class Lab:
     def instances(self) -> list[str]:
         return self.site.store.instances(self.namespace)
 
-    async def listed(self, client: OpenAIClient, worker: Worker) -> None:
-        """Waits until the frontend serves the model, watching that the worker lives."""
-
-        async def ready() -> bool:
-            worker.process.check()
-            return await client.lists()
-
-        await eventually(ready, "model listed", timeout=WORKER_SECONDS)
-
 
 def _with(program: Program, environment: Mapping[str, str]) -> Program:
     return replace(program, environment={**program.environment, **environment})
+
+
+def _stats_url(engine: Process) -> str:
+    found = engine.until(lambda: _STATS.search(engine.output()), what="address of its counters", timeout=WORKER_SECONDS)
+    return found[0]
