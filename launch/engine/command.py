@@ -1,0 +1,69 @@
+"""`openengine-sidecar engine`: the reference engine's command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from openengine_sidecar.launch.engine.options import SCHEMA_RELEASE, SHIPPED_MODEL, EngineOptions
+
+PREFIX = "REFERENCE_ENGINE"
+DEFAULTS = EngineOptions()
+POSITIVE = click.IntRange(min=1)
+
+
+@click.command("engine", short_help="Run the reference engine, a simulator.", context_settings={"show_default": True})
+@click.option("--host", default=DEFAULTS.host, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port to listen on; 0 picks one.")
+@click.option(
+    "--model-path",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=SHIPPED_MODEL,
+    show_default="the shipped toy model",
+    help="Model directory; its vocabulary must be byte level.",
+)
+@click.option("--served-model-name", metavar="NAME", help="Name clients use.  [default: the directory's]")
+@click.option("--alias", "aliases", multiple=True, metavar="NAME", help="Further name of the model; repeatable.")
+@click.option("--token-delay-ms", type=click.FloatRange(min=0), default=0.0, help="Pace of every output.")
+@click.option("--tokens-per-event", type=POSITIVE, default=1, help="Tokens generated before an event is sent.")
+@click.option("--seed", type=int, default=0, help="Makes sampling without a seed repeatable.")
+@click.option("--max-context-length", type=POSITIVE, metavar="TOKENS", help="[default: the model's]")
+@click.option("--max-output-tokens", type=POSITIVE, metavar="TOKENS", help="[default: not limited, not advertised]")
+@click.option("--kv-block-size", type=POSITIVE, default=DEFAULTS.kv_block_size, metavar="TOKENS")
+@click.option("--total-kv-blocks", type=POSITIVE, default=DEFAULTS.total_kv_blocks, metavar="BLOCKS")
+@click.option("--max-running-requests", type=POSITIVE, default=DEFAULTS.max_running_requests, help="The rest queue.")
+@click.option("--data-parallel-size", type=POSITIVE, default=1)
+@click.option("--data-parallel-start-rank", type=click.IntRange(min=0), default=0)
+@click.option("--minimal", is_flag=True, help="Advertise and honour nothing optional.")
+@click.option("--without", multiple=True, metavar="FEATURE", help="Deny one feature; repeatable.")
+@click.option("--reasoning-parser", default="", metavar="NAME", help="Advertised as it is.")
+@click.option("--tool-call-parser", default="", metavar="NAME", help="Advertised as it is.")
+@click.option("--schema-release", default=SCHEMA_RELEASE, metavar="TEXT", help="Advertised as it is.")
+@click.option("--schema-revision", type=click.IntRange(min=0), default=2, help="Advertised as it is.")
+@click.option("--minimum-client-revision", type=click.IntRange(min=0), default=1, help="Advertised as it is.")
+@click.option("--start-delay", type=click.FloatRange(min=0), default=0.0, metavar="SECS", help="STARTING for so long.")
+@click.option("--health", default="ready", metavar="SCRIPT", help="Answers to Health, such as starting*3,hang,ready.")
+@click.option("--fault", "faults", multiple=True, metavar="NAME[:ARG]", help="Misbehave; repeatable.")
+@click.option("--ping-strikes-after", type=click.FloatRange(min=0), metavar="SECS", help="Strike closer pings.")
+@click.option("--keep-requests", type=click.IntRange(min=0), default=DEFAULTS.keep_requests, help="Requests shown.")
+@click.option("--stats", metavar="PORT|FILE", help="Counters as JSON over loopback HTTP (0 picks a port) or in a file.")
+@click.pass_context
+def engine(
+    ctx: click.Context, /, *, token_delay_ms: float, stats: str | None, without: tuple[str, ...], **values: Any
+) -> None:
+    """Run the reference engine: a deterministic OpenEngine server that echoes its prompts.
+
+    It is an engine simulator: no model, no GPU. It prints `listening on HOST:PORT` once it serves.
+    """
+    options = EngineOptions(token_delay=token_delay_ms / 1000, without=frozenset(without), **values)
+    from openengine_sidecar.launch.engine.process import run  # noqa: PLC0415 - help answers without gRPC
+
+    ctx.exit(run(options, stats))
+
+
+for _option in engine.params:
+    if isinstance(_option, click.Option) and _option.name:
+        _option.envvar = f"{PREFIX}_{_option.name.upper()}"
+        _option.show_envvar = True

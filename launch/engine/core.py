@@ -1,0 +1,97 @@
+"""What the calls of one engine share."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+
+from openengine_sidecar.launch.engine import features
+from openengine_sidecar.launch.engine.admission import Admission, Admitted
+from openengine_sidecar.launch.engine.generation import Generator
+from openengine_sidecar.launch.engine.health import HealthScript
+from openengine_sidecar.launch.engine.model import ToyModel, load_model
+from openengine_sidecar.launch.engine.options import EngineOptions
+from openengine_sidecar.launch.engine.prefix import PrefixCache
+from openengine_sidecar.launch.engine.requests import ActiveRequest, RequestTable
+from openengine_sidecar.launch.engine.stats import RequestRecord, Stats
+
+
+@dataclass(slots=True)
+class Core:
+    """State of one engine process.
+
+    Attributes:
+        has: names of the features it has.
+        caches: prefix caches by data-parallel rank.
+        starting: True until the start delay is over.
+        draining: True once a drain stopped the intake; there is no way back.
+        stopping: True once the server goes down, when cancelled streams are not the client's doing.
+        die: ends the engine as a crash would.
+    """
+
+    options: EngineOptions
+    model: ToyModel
+    has: frozenset[str]
+    admission: Admission
+    generator: Generator
+    table: RequestTable
+    stats: Stats
+    health: HealthScript
+    caches: dict[int, PrefixCache]
+    die: Callable[[], None]
+    instance_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    starting: bool = False
+    draining: bool = False
+    stopping: bool = False
+    _arrivals: count[int] = field(default_factory=count)
+
+    def accept(self, admitted: Admitted) -> ActiveRequest:
+        """Take a valid request in: rank, prefix cache, id and record."""
+        request = admitted.request
+        rank = self._rank(admitted)
+        record = RequestRecord(
+            request_id=request.request_id,
+            model=request.model,
+            prompt_tokens=len(admitted.prompt.ids),
+            rank=rank,
+            priority=request.priority if request.HasField("priority") else None,
+            cached_tokens=self.caches[rank].take(
+                admitted.prompt.ids, admitted.namespace(), bypass=request.kv.bypass_prefix_cache
+            ),
+        )
+        active = ActiveRequest(record)
+        self.table.add(active)
+        self.stats.record(record)
+        return active
+
+    def _rank(self, admitted: Admitted) -> int:
+        kv = admitted.request.kv
+        if kv.HasField("data_parallel_rank"):
+            return kv.data_parallel_rank
+        return self.options.data_parallel_start_rank + next(self._arrivals) % self.options.data_parallel_size
+
+
+def build_core(options: EngineOptions, die: Callable[[], None]) -> Core:
+    """Put an engine together.
+
+    Raises:
+        ConfigurationError: the model directory or a script is unusable.
+    """
+    model = load_model(options)
+    has = features.granted(options)
+    start = options.data_parallel_start_rank
+    ranks = range(start, start + options.data_parallel_size)
+    return Core(
+        options=options,
+        model=model,
+        has=has,
+        admission=Admission(options, model, has),
+        generator=Generator(options, model),
+        table=RequestTable(options.max_running_requests),
+        stats=Stats(keep_requests=options.keep_requests),
+        health=HealthScript(options.health),
+        caches={rank: PrefixCache(options.kv_block_size, options.total_kv_blocks) for rank in ranks},
+        die=die,
+    )

@@ -1,0 +1,113 @@
+"""The reference engine as an object: start it, ask its counters, stop it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Self
+
+import grpc.aio
+
+from openengine_sidecar.launch.engine.core import Core, build_core
+from openengine_sidecar.launch.engine.options import EngineOptions
+from openengine_sidecar.launch.engine.service import build_server
+from openengine_sidecar.launch.engine.stats import Stats
+from openengine_sidecar.messages.errors import ConfigurationError
+
+OPTION = "--port"
+
+
+class ReferenceEngine:
+    """A deterministic OpenEngine revision 2 server on the running loop. An engine simulator: no model, no GPU.
+
+    Use it as an async context manager, or call `start` and `stop`. A scripted death ends the server as a crash
+    would, on every connection at once, without ending the process.
+    """
+
+    def __init__(self, options: EngineOptions | None = None, *, die: Callable[[], None] | None = None) -> None:
+        self.options = options or EngineOptions()
+        self.core: Core = build_core(self.options, die or self._die)
+        self.died = asyncio.Event()
+        self._server: grpc.aio.Server | None = None
+        self._port = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def address(self) -> str:
+        """Host and port it listens on, as `host:port`."""
+        return f"{self.options.host}:{self._port}"
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._port
+
+    @property
+    def stats(self) -> Stats:
+        """Its counters."""
+        return self.core.stats
+
+    async def start(self) -> None:
+        """Listen; on return calls are answered.
+
+        Raises:
+            ConfigurationError: the port is taken.
+        """
+        self._server = build_server(self.core, _channel_options(self.options))
+        try:
+            self._port = self._server.add_insecure_port(f"{self.options.host}:{self.options.port}")
+        except RuntimeError as error:
+            raise ConfigurationError(OPTION, f"cannot listen on port {self.options.port}: {error}") from error
+        await self._server.start()
+        if self.options.start_delay > 0:
+            self.core.starting = True
+            self._spawn(self._get_ready())
+
+    async def stop(self, grace: float | None = None) -> None:
+        """Close the port and end every stream, after `grace` seconds if given; idempotent."""
+        self.core.stopping = True
+        if self._server is not None:
+            await self._server.stop(grace)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def _get_ready(self) -> None:
+        await asyncio.sleep(self.options.start_delay)
+        self.core.starting = False
+
+    def _die(self) -> None:
+        self.died.set()
+        self._spawn(self.stop())
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _channel_options(options: EngineOptions) -> list[tuple[str, int]]:
+    limit, patience = options.max_message_bytes, options.ping_strikes_after
+    chosen = [
+        ("grpc.max_send_message_length", limit),
+        ("grpc.max_receive_message_length", limit),
+        ("grpc.so_reuseport", 0),
+        ("grpc.keepalive_permit_without_calls", 1),
+    ]
+    if patience is None:
+        return [*chosen, ("grpc.http2.max_ping_strikes", 0)]
+    return [
+        *chosen,
+        ("grpc.http2.max_ping_strikes", 2),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", int(patience * 1000)),
+    ]
