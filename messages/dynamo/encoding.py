@@ -67,7 +67,11 @@ class ResponseEncoder:
         return encode_frame(b"", head + self._checked(value) + tail)
 
     def _checked(self, value: Any) -> bytes:
-        for path in _not_finite(value, ""):
+        try:
+            path = next(_not_finite(value, ""), None)
+        except RecursionError as error:
+            raise WireError(Part.OUTPUT, str(error)) from error
+        if path is not None:
             problem = f"{path or 'the value'} is not a finite number"
             raise WireError(Part.OUTPUT, problem)
         return self._plain(value)
