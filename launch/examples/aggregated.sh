@@ -23,8 +23,8 @@ done
 
 model="$(cd -- "$(dirname -- "$0")/../model" && pwd -P)"
 run="$(mktemp -d)"
-nats_port=4222
-engine_port=50051
+nats_port="${NATS_PORT:-4222}"
+engine_port="${ENGINE_PORT:-50051}"
 
 # What the worker and the frontend must agree on.
 export NATS_SERVER="nats://127.0.0.1:$nats_port"

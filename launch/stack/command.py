@@ -98,8 +98,7 @@ def up(
             model = bring_up(stack, plan)
             converse(plan.endpoint, model, prompt_once or prompt, max_tokens)
             if prompt_once is None:
-                _invite(plan.endpoint, model)
-                _serve(stack)
+                _serve(stack, plan.endpoint, model)
 
 
 def bring_up(stack: Stack, plan: Plan) -> str:
@@ -171,8 +170,9 @@ def _invite(endpoint: OpenAIEndpoint, model: str) -> None:
     _say(f"  curl -N {endpoint.url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'")
 
 
-def _serve(stack: Stack) -> None:
+def _serve(stack: Stack, endpoint: OpenAIEndpoint, model: str) -> None:
     try:
+        _invite(endpoint, model)
         stack.watch()
     except KeyboardInterrupt:
         _say("\nStopping")

