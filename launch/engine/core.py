@@ -9,6 +9,7 @@ from itertools import count
 
 from openengine_sidecar.launch.engine import features
 from openengine_sidecar.launch.engine.admission import Admission, Admitted
+from openengine_sidecar.launch.engine.faults.active import FaultSet
 from openengine_sidecar.launch.engine.generation import Generator
 from openengine_sidecar.launch.engine.health import HealthScript
 from openengine_sidecar.launch.engine.model import ToyModel, load_model
@@ -39,6 +40,7 @@ class Core:
     table: RequestTable
     stats: Stats
     health: HealthScript
+    faults: FaultSet
     caches: dict[int, PrefixCache]
     die: Callable[[], None]
     instance_id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -81,6 +83,7 @@ def build_core(options: EngineOptions, die: Callable[[], None]) -> Core:
     """
     model = load_model(options)
     has = features.granted(options)
+    stats = Stats(keep_requests=options.keep_requests)
     start = options.data_parallel_start_rank
     ranks = range(start, start + options.data_parallel_size)
     return Core(
@@ -90,8 +93,9 @@ def build_core(options: EngineOptions, die: Callable[[], None]) -> Core:
         admission=Admission(options, model, has),
         generator=Generator(options, model),
         table=RequestTable(options.max_running_requests),
-        stats=Stats(keep_requests=options.keep_requests),
+        stats=stats,
         health=HealthScript(options.health),
+        faults=FaultSet(options.faults, stats.faults, in_prompts=options.prompt_faults),
         caches={rank: PrefixCache(options.kv_block_size, options.total_kv_blocks) for rank in ranks},
         die=die,
     )

@@ -11,14 +11,15 @@ import grpc.aio
 
 from openengine_sidecar.launch.engine.admission import Admitted
 from openengine_sidecar.launch.engine.core import Core
+from openengine_sidecar.launch.engine.faults import Fault, Scene
 from openengine_sidecar.launch.engine.requests import ActiveRequest
 from openengine_sidecar.launch.engine.stats import Received
 from openengine_sidecar.launch.engine.status import StatusError, draining, starting
 from openengine_sidecar.proto.rev2 import error_pb2, generation_pb2
 
 Request = generation_pb2.GenerateRequest
-Item = generation_pb2.GenerateResponse | bytes
-Context = grpc.aio.ServicerContext[Request, Item]
+Response = generation_pb2.GenerateResponse
+Context = grpc.aio.ServicerContext[Request, Response]
 
 
 async def generate(core: Core, request: Request, context: Context) -> None:
@@ -30,16 +31,17 @@ async def generate(core: Core, request: Request, context: Context) -> None:
     headers = {key: str(value) for key, value in context.invocation_metadata() or () if isinstance(value, str)}
     core.stats.received.append(Received(request, headers))
     try:
-        admitted = _admit(core, request)
+        admitted, own = _admit(core, request)
     except StatusError as refusal:
         core.stats.refused[refusal.status.name] += 1
         core.stats.changed()
         raise
     active = core.accept(admitted)
     watch = _Watch(core, active, admitted.outputs)
+    events = core.generator.events(admitted, active)
     try:
         await core.table.run(active, request.priority)
-        await _send(core.generator.events(admitted, active), watch, context)
+        await _send(core.faults.over(events, Scene(admitted, active, core.die), own), watch, context)
     except asyncio.CancelledError:
         watch.cancelled()
         raise
@@ -50,7 +52,7 @@ async def generate(core: Core, request: Request, context: Context) -> None:
         watch.close()
 
 
-def _admit(core: Core, request: Request) -> Admitted:
+def _admit(core: Core, request: Request) -> tuple[Admitted, list[Fault]]:
     if core.starting:
         raise starting()
     if core.draining:
@@ -58,10 +60,12 @@ def _admit(core: Core, request: Request) -> Admitted:
     admitted = core.admission.check(request)
     if request.request_id in core.table.active:
         raise StatusError(grpc.StatusCode.ALREADY_EXISTS, f"request {request.request_id!r} is active")
-    return admitted
+    own = core.faults.of_request(request, admitted.prompt.said)
+    core.faults.refuse(request, own)
+    return admitted, own
 
 
-async def _send(events: AsyncGenerator[Item, None], watch: _Watch, context: Context) -> None:
+async def _send(events: AsyncGenerator[Response, None], watch: _Watch, context: Context) -> None:
     async with aclosing(events):
         async for event in events:
             watch.note(event)
@@ -77,12 +81,10 @@ class _Watch:
         self._open = outputs
         self._endings: list[str] = []
 
-    def note(self, event: Item) -> None:
+    def note(self, event: Response) -> None:
         """Count one event about to be sent."""
         record = self._active.record
         record.events += 1
-        if isinstance(event, bytes):
-            return
         kind = event.WhichOneof("event")
         if kind == "token":
             record.tokens += len(event.token.tokens)

@@ -61,11 +61,9 @@ def stop_all(core: Core) -> int:
 
 
 def _stop(core: Core, request_id: str) -> bool:
-    request = core.table.active[request_id]
-    fresh = not request.aborted
-    request.abort()
-    core.stats.aborted += fresh
-    return fresh
+    news = core.table.active[request_id].abort()
+    core.stats.aborted += news
+    return news
 
 
 async def drain(core: Core, request: lifecycle_pb2.DrainRequest, context: Context) -> None:

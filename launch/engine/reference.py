@@ -97,10 +97,10 @@ class ReferenceEngine:
 
 
 def _channel_options(options: EngineOptions) -> list[tuple[str, int]]:
-    limit, patience = options.max_message_bytes, options.ping_strikes_after
+    patience = options.ping_strikes_after
     chosen = [
-        ("grpc.max_send_message_length", limit),
-        ("grpc.max_receive_message_length", limit),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_receive_message_length", options.max_message_bytes),
         ("grpc.so_reuseport", 0),
         ("grpc.keepalive_permit_without_calls", 1),
     ]

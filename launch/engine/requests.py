@@ -18,30 +18,46 @@ def _wake(waiter: asyncio.Future[None]) -> None:
 
 
 class ActiveRequest:
-    """One accepted request, from acceptance to the end of its stream."""
+    """One accepted request, from acceptance to the end of its stream.
+
+    Attributes:
+        running: whether it has a place to run; until then it is queued.
+        deaf: whether aborts change nothing, which a fault may want.
+    """
 
     def __init__(self, record: RequestRecord) -> None:
         self.record = record
-        self.aborted = False
         self.running = False
+        self.deaf = False
+        self._abort_asked = False
         self._due = 0.0
         self._waiter: asyncio.Future[None] | None = None
 
-    def abort(self) -> None:
-        """Ask the generation to end; it notices at once, even between two tokens."""
-        self.aborted = True
+    @property
+    def aborted(self) -> bool:
+        """Whether the generation is to end now."""
+        return self._abort_asked and not self.deaf
+
+    def abort(self) -> bool:
+        """Ask the generation to end; it notices at once, even between two tokens. Return whether this is news."""
+        news = not self._abort_asked
+        self._abort_asked = True
         self._wake()
+        return news
 
     async def pace(self, delay: float) -> None:
         """Wait until `delay` seconds after the last call's due time, or until aborted.
 
         Time lost elsewhere is caught up, so that the rate holds on a busy machine.
         """
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = asyncio.get_running_loop().time()
         self._due = max(self._due or now, now - delay) + delay
-        if self._due > now and not self.aborted:
-            await self._wait(self._due)
+        if self._due > now:
+            await self._rest_until(self._due)
+
+    async def rest(self, seconds: float | None) -> None:
+        """Wait for so many seconds (None: for ever), or until aborted."""
+        await self._rest_until(None if seconds is None else asyncio.get_running_loop().time() + seconds)
 
     async def turn(self) -> None:
         """Wait until there is a place to run, or until aborted."""
@@ -56,6 +72,11 @@ class ActiveRequest:
     def _wake(self) -> None:
         if self._waiter is not None:
             _wake(self._waiter)
+
+    async def _rest_until(self, due: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        while not self.aborted and (due is None or due > loop.time()):
+            await self._wait(due)
 
     async def _wait(self, due: float | None) -> None:
         loop = asyncio.get_running_loop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc
@@ -14,6 +15,7 @@ from openengine_sidecar.launch.engine import info, lifecycle, observe
 from openengine_sidecar.launch.engine.core import Core
 from openengine_sidecar.launch.engine.generate import generate
 from openengine_sidecar.launch.engine.status import StatusError, unimplemented
+from openengine_sidecar.launch.engine.wire import serialize
 from openengine_sidecar.proto.rev2 import (
     classification_pb2,
     embedding_pb2,
@@ -82,11 +84,6 @@ def build_server(core: Core, options: Sequence[tuple[str, int]]) -> grpc.aio.Ser
     return server
 
 
-def serialize(message: Message | bytes) -> bytes:
-    """Serialize a response; bytes are sent as they are, for faults that send what is no message."""
-    return message if isinstance(message, bytes) else message.SerializeToString()
-
-
 def _rpc(core: Core, name: str, method: Method) -> object:
     missing = core.options.minimal and method.optional
 
@@ -94,7 +91,7 @@ def _rpc(core: Core, name: str, method: Method) -> object:
         core.stats.calls[name] += 1
         try:
             if method.unary is not None and not missing:
-                return await method.unary(core, request)
+                return await core.faults.around(name, partial(method.unary, core, request))
             if method.stream is not None and not missing:
                 await method.stream(core, request, context)
                 return None

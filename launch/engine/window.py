@@ -32,6 +32,7 @@ class StatsWindow:
             ("GET", "/stats"): lambda _: core.stats.as_dict(),
             ("GET", "/requests"): lambda _: core.stats.received_as_dicts(),
             ("POST", "/health"): core.health.play,
+            ("POST", "/faults"): lambda body: core.faults.play(body.splitlines()),
         }
 
     async def start(self) -> str:
