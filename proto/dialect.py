@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Protocol
 
 import grpc.aio
@@ -10,22 +11,36 @@ import grpc.aio
 from openengine_sidecar.messages.engine.control import AbortOutcome, Health, Load
 from openengine_sidecar.messages.engine.discovery import Discovery
 from openengine_sidecar.messages.engine.generation import Event, GenerateCall
+from openengine_sidecar.messages.errors import SidecarError
+
+SOME_ENDPOINT = "the configured endpoint"
 
 
-class EngineCallError(Exception):
+class Oversized(StrEnum):
+    """Which message of a call was above a size limit, of either side."""
+
+    REQUEST = "request"
+    RESPONSE = "response"
+
+
+class EngineCallError(SidecarError):
     """A call ended with a gRPC status other than OK, or with a message that does not decode.
 
     Attributes:
         method: full method path.
         status: the gRPC status.
         detail: the peer's text, control characters escaped, bounded in length.
+        oversized: set where a RESOURCE_EXHAUSTED means a message above a size limit, which is not overload.
     """
 
-    def __init__(self, method: str, status: grpc.StatusCode, detail: str) -> None:
+    def __init__(
+        self, method: str, status: grpc.StatusCode, detail: str, *, oversized: Oversized | None = None
+    ) -> None:
         super().__init__(f"{method}: {status.name}: {detail}")
         self.method = method
         self.status = status
         self.detail = detail
+        self.oversized = oversized
 
 
 class UndecodableError(EngineCallError):
@@ -42,8 +57,10 @@ class GenerationStream(Protocol):
             At least one event, or the empty sequence once the engine closed the stream with OK.
 
         Raises:
-            EngineCallError: the stream ended with another status.
-            asyncio.CancelledError: the waiting task was cancelled.
+            EngineCallError: the stream ended with another status; CANCELLED after `cancel`, UNAVAILABLE where the
+                channel was closed underneath.
+            UndecodableError: a message of another schema; the call is cancelled.
+            asyncio.CancelledError: the waiting task was cancelled, and the call with it.
         """
         ...
 
@@ -53,7 +70,13 @@ class GenerationStream(Protocol):
 
 
 class Dialect(Protocol):
-    """One schema. Stateless: channels are passed in, their owner is somebody else."""
+    """One schema. Stateless: channels are passed in, their owner is somebody else.
+
+    Attributes:
+        name: short, for logs and labels.
+        own_revision: the schema revision this build speaks.
+        floor_revision: the oldest revision of an engine that it can serve.
+    """
 
     name: str
     own_revision: int
@@ -67,13 +90,21 @@ class Dialect(Protocol):
         """
         ...
 
-    async def discover(self, channel: grpc.aio.Channel, *, model: str | None, timeout: float) -> Discovery:
+    async def discover(
+        self, channel: grpc.aio.Channel, *, model: str | None, timeout: float, endpoint: str = SOME_ENDPOINT
+    ) -> Discovery:
         """Read engine, model and connector; `model` None takes the only supported one.
+
+        Args:
+            channel: where to ask.
+            model: any name of the model to serve.
+            timeout: seconds, for each call.
+            endpoint: the engine's name in errors.
 
         Raises:
             EngineCallError: a call failed.
-            DiscoveryError: none or several models without a configured one, or the model that came back
-                is not the one asked for (conformance 9).
+            DiscoveryError: the revisions do not fit, none or several models without a configured one, or the model
+                that came back is not the one asked for (conformance 7, 9).
         """
         ...
 
@@ -85,8 +116,16 @@ class Dialect(Protocol):
         """
         ...
 
-    async def abort(self, channel: grpc.aio.Channel, request_id: str, *, timeout: float) -> AbortOutcome:
+    async def abort(
+        self, channel: grpc.aio.Channel, request_id: str, *, timeout: float, trace: Mapping[str, str] | None = None
+    ) -> AbortOutcome:
         """Abort one request by id; NOT_FOUND and ALREADY_FINISHED are GONE, UNIMPLEMENTED is UNSUPPORTED.
+
+        Args:
+            channel: where to ask.
+            request_id: the id that `generate` was given.
+            timeout: seconds.
+            trace: W3C headers of the request, as in GenerateCall.
 
         Raises:
             EngineCallError: any other status.

@@ -26,21 +26,21 @@ from openengine_sidecar.proto.rev2 import input_pb2 as openengine__sidecar_dot_p
 from openengine_sidecar.proto.rev2 import tasks_pb2 as openengine__sidecar_dot_proto_dot_rev2_dot_tasks__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n2openengine_sidecar/proto/rev2/classification.proto\x12\x17openengine_sidecar.rev2\x1a)openengine_sidecar/proto/rev2/input.proto\x1a)openengine_sidecar/proto/rev2/tasks.proto\"\xb4\x02\n\x14\x43lassificationOutput\x12\x0f\n\x07item_id\x18\x01 \x01(\t\x12\x18\n\x0binput_index\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x43\n\x0bgranularity\x18\x03 \x01(\x0e\x32..openengine_sidecar.rev2.TaskOutputGranularity\x12>\n\tsemantics\x18\x04 \x01(\x0e\x32+.openengine_sidecar.rev2.TaskValueSemantics\x12\x39\n\x06scores\x18\x05 \x01(\x0b\x32).openengine_sidecar.rev2.DenseFloatTensor\x12\x0e\n\x06labels\x18\x06 \x03(\t\x12\x11\n\ttoken_ids\x18\x07 \x03(\rB\x0e\n\x0c_input_index\"\x93\x04\n\x14\x43lassifyCapabilities\x12\x16\n\tsupported\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12;\n\x0binput_types\x18\x02 \x03(\x0e\x32&.openengine_sidecar.rev2.TaskInputType\x12\x45\n\rgranularities\x18\x03 \x03(\x0e\x32..openengine_sidecar.rev2.TaskOutputGranularity\x12>\n\tsemantics\x18\x04 \x03(\x0e\x32+.openengine_sidecar.rev2.TaskValueSemantics\x12\x1b\n\x0emax_batch_size\x18\x05 \x01(\rH\x01\x88\x01\x01\x12\'\n\x1amax_output_values_per_item\x18\x06 \x01(\x04H\x02\x88\x01\x01\x12\x1e\n\x11supports_priority\x18\x07 \x01(\x08H\x03\x88\x01\x01\x12\x1a\n\rsupports_lora\x18\x08 \x01(\x08H\x04\x88\x01\x01\x12\x35\n\nmodalities\x18\t \x03(\x0e\x32!.openengine_sidecar.rev2.ModalityB\x0c\n\n_supportedB\x11\n\x0f_max_batch_sizeB\x1d\n\x1b_max_output_values_per_itemB\x14\n\x12_supports_priorityB\x10\n\x0e_supports_lora\"\xcc\x01\n\x0f\x43lassifyOptions\x12H\n\x0bgranularity\x18\x01 \x01(\x0e\x32..openengine_sidecar.rev2.TaskOutputGranularityH\x00\x88\x01\x01\x12J\n\x10output_semantics\x18\x02 \x01(\x0e\x32+.openengine_sidecar.rev2.TaskValueSemanticsH\x01\x88\x01\x01\x42\x0e\n\x0c_granularityB\x13\n\x11_output_semantics\"\xbe\x01\n\x0f\x43lassifyRequest\x12<\n\x07\x63ontext\x18\x01 \x01(\x0b\x32+.openengine_sidecar.rev2.TaskRequestContext\x12\x32\n\x06inputs\x18\x02 \x03(\x0b\x32\".openengine_sidecar.rev2.TaskInput\x12\x39\n\x07options\x18\x03 \x01(\x0b\x32(.openengine_sidecar.rev2.ClassifyOptions\"\x99\x01\n\x10\x43lassifyResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12>\n\x07outputs\x18\x02 \x03(\x0b\x32-.openengine_sidecar.rev2.ClassificationOutput\x12\x31\n\x05usage\x18\x03 \x01(\x0b\x32\".openengine_sidecar.rev2.TaskUsageb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n2openengine_sidecar/proto/rev2/classification.proto\x12\x17openengine_sidecar.rev2\x1a)openengine_sidecar/proto/rev2/input.proto\x1a)openengine_sidecar/proto/rev2/tasks.proto\"\xbe\x01\n\x0f\x43lassifyRequest\x12<\n\x07\x63ontext\x18\x01 \x01(\x0b\x32+.openengine_sidecar.rev2.TaskRequestContext\x12\x32\n\x06inputs\x18\x02 \x03(\x0b\x32\".openengine_sidecar.rev2.TaskInput\x12\x39\n\x07options\x18\x03 \x01(\x0b\x32(.openengine_sidecar.rev2.ClassifyOptions\"\xcc\x01\n\x0f\x43lassifyOptions\x12H\n\x0bgranularity\x18\x01 \x01(\x0e\x32..openengine_sidecar.rev2.TaskOutputGranularityH\x00\x88\x01\x01\x12J\n\x10output_semantics\x18\x02 \x01(\x0e\x32+.openengine_sidecar.rev2.TaskValueSemanticsH\x01\x88\x01\x01\x42\x0e\n\x0c_granularityB\x13\n\x11_output_semantics\"\x99\x01\n\x10\x43lassifyResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12>\n\x07outputs\x18\x02 \x03(\x0b\x32-.openengine_sidecar.rev2.ClassificationOutput\x12\x31\n\x05usage\x18\x03 \x01(\x0b\x32\".openengine_sidecar.rev2.TaskUsage\"\xb4\x02\n\x14\x43lassificationOutput\x12\x0f\n\x07item_id\x18\x01 \x01(\t\x12\x18\n\x0binput_index\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x43\n\x0bgranularity\x18\x03 \x01(\x0e\x32..openengine_sidecar.rev2.TaskOutputGranularity\x12>\n\tsemantics\x18\x04 \x01(\x0e\x32+.openengine_sidecar.rev2.TaskValueSemantics\x12\x39\n\x06scores\x18\x05 \x01(\x0b\x32).openengine_sidecar.rev2.DenseFloatTensor\x12\x0e\n\x06labels\x18\x06 \x03(\t\x12\x11\n\ttoken_ids\x18\x07 \x03(\rB\x0e\n\x0c_input_index\"\x93\x04\n\x14\x43lassifyCapabilities\x12\x16\n\tsupported\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12;\n\x0binput_types\x18\x02 \x03(\x0e\x32&.openengine_sidecar.rev2.TaskInputType\x12\x45\n\rgranularities\x18\x03 \x03(\x0e\x32..openengine_sidecar.rev2.TaskOutputGranularity\x12>\n\tsemantics\x18\x04 \x03(\x0e\x32+.openengine_sidecar.rev2.TaskValueSemantics\x12\x1b\n\x0emax_batch_size\x18\x05 \x01(\rH\x01\x88\x01\x01\x12\'\n\x1amax_output_values_per_item\x18\x06 \x01(\x04H\x02\x88\x01\x01\x12\x1e\n\x11supports_priority\x18\x07 \x01(\x08H\x03\x88\x01\x01\x12\x1a\n\rsupports_lora\x18\x08 \x01(\x08H\x04\x88\x01\x01\x12\x35\n\nmodalities\x18\t \x03(\x0e\x32!.openengine_sidecar.rev2.ModalityB\x0c\n\n_supportedB\x11\n\x0f_max_batch_sizeB\x1d\n\x1b_max_output_values_per_itemB\x14\n\x12_supports_priorityB\x10\n\x0e_supports_lorab\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'openengine_sidecar.proto.rev2.classification_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CLASSIFICATIONOUTPUT']._serialized_start=166
-  _globals['_CLASSIFICATIONOUTPUT']._serialized_end=474
-  _globals['_CLASSIFYCAPABILITIES']._serialized_start=477
-  _globals['_CLASSIFYCAPABILITIES']._serialized_end=1008
-  _globals['_CLASSIFYOPTIONS']._serialized_start=1011
-  _globals['_CLASSIFYOPTIONS']._serialized_end=1215
-  _globals['_CLASSIFYREQUEST']._serialized_start=1218
-  _globals['_CLASSIFYREQUEST']._serialized_end=1408
-  _globals['_CLASSIFYRESPONSE']._serialized_start=1411
-  _globals['_CLASSIFYRESPONSE']._serialized_end=1564
+  _globals['_CLASSIFYREQUEST']._serialized_start=166
+  _globals['_CLASSIFYREQUEST']._serialized_end=356
+  _globals['_CLASSIFYOPTIONS']._serialized_start=359
+  _globals['_CLASSIFYOPTIONS']._serialized_end=563
+  _globals['_CLASSIFYRESPONSE']._serialized_start=566
+  _globals['_CLASSIFYRESPONSE']._serialized_end=719
+  _globals['_CLASSIFICATIONOUTPUT']._serialized_start=722
+  _globals['_CLASSIFICATIONOUTPUT']._serialized_end=1030
+  _globals['_CLASSIFYCAPABILITIES']._serialized_start=1033
+  _globals['_CLASSIFYCAPABILITIES']._serialized_end=1564
 # @@protoc_insertion_point(module_scope)

@@ -8,6 +8,34 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class ClassifyRequest(_message.Message):
+    __slots__ = ("context", "inputs", "options")
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    context: _tasks_pb2.TaskRequestContext
+    inputs: _containers.RepeatedCompositeFieldContainer[_input_pb2.TaskInput]
+    options: ClassifyOptions
+    def __init__(self, context: _Optional[_Union[_tasks_pb2.TaskRequestContext, _Mapping]] = ..., inputs: _Optional[_Iterable[_Union[_input_pb2.TaskInput, _Mapping]]] = ..., options: _Optional[_Union[ClassifyOptions, _Mapping]] = ...) -> None: ...
+
+class ClassifyOptions(_message.Message):
+    __slots__ = ("granularity", "output_semantics")
+    GRANULARITY_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_SEMANTICS_FIELD_NUMBER: _ClassVar[int]
+    granularity: _tasks_pb2.TaskOutputGranularity
+    output_semantics: _tasks_pb2.TaskValueSemantics
+    def __init__(self, granularity: _Optional[_Union[_tasks_pb2.TaskOutputGranularity, str]] = ..., output_semantics: _Optional[_Union[_tasks_pb2.TaskValueSemantics, str]] = ...) -> None: ...
+
+class ClassifyResponse(_message.Message):
+    __slots__ = ("request_id", "outputs", "usage")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    outputs: _containers.RepeatedCompositeFieldContainer[ClassificationOutput]
+    usage: _tasks_pb2.TaskUsage
+    def __init__(self, request_id: _Optional[str] = ..., outputs: _Optional[_Iterable[_Union[ClassificationOutput, _Mapping]]] = ..., usage: _Optional[_Union[_tasks_pb2.TaskUsage, _Mapping]] = ...) -> None: ...
+
 class ClassificationOutput(_message.Message):
     __slots__ = ("item_id", "input_index", "granularity", "semantics", "scores", "labels", "token_ids")
     ITEM_ID_FIELD_NUMBER: _ClassVar[int]
@@ -47,31 +75,3 @@ class ClassifyCapabilities(_message.Message):
     supports_lora: bool
     modalities: _containers.RepeatedScalarFieldContainer[_input_pb2.Modality]
     def __init__(self, supported: _Optional[bool] = ..., input_types: _Optional[_Iterable[_Union[_input_pb2.TaskInputType, str]]] = ..., granularities: _Optional[_Iterable[_Union[_tasks_pb2.TaskOutputGranularity, str]]] = ..., semantics: _Optional[_Iterable[_Union[_tasks_pb2.TaskValueSemantics, str]]] = ..., max_batch_size: _Optional[int] = ..., max_output_values_per_item: _Optional[int] = ..., supports_priority: _Optional[bool] = ..., supports_lora: _Optional[bool] = ..., modalities: _Optional[_Iterable[_Union[_input_pb2.Modality, str]]] = ...) -> None: ...
-
-class ClassifyOptions(_message.Message):
-    __slots__ = ("granularity", "output_semantics")
-    GRANULARITY_FIELD_NUMBER: _ClassVar[int]
-    OUTPUT_SEMANTICS_FIELD_NUMBER: _ClassVar[int]
-    granularity: _tasks_pb2.TaskOutputGranularity
-    output_semantics: _tasks_pb2.TaskValueSemantics
-    def __init__(self, granularity: _Optional[_Union[_tasks_pb2.TaskOutputGranularity, str]] = ..., output_semantics: _Optional[_Union[_tasks_pb2.TaskValueSemantics, str]] = ...) -> None: ...
-
-class ClassifyRequest(_message.Message):
-    __slots__ = ("context", "inputs", "options")
-    CONTEXT_FIELD_NUMBER: _ClassVar[int]
-    INPUTS_FIELD_NUMBER: _ClassVar[int]
-    OPTIONS_FIELD_NUMBER: _ClassVar[int]
-    context: _tasks_pb2.TaskRequestContext
-    inputs: _containers.RepeatedCompositeFieldContainer[_input_pb2.TaskInput]
-    options: ClassifyOptions
-    def __init__(self, context: _Optional[_Union[_tasks_pb2.TaskRequestContext, _Mapping]] = ..., inputs: _Optional[_Iterable[_Union[_input_pb2.TaskInput, _Mapping]]] = ..., options: _Optional[_Union[ClassifyOptions, _Mapping]] = ...) -> None: ...
-
-class ClassifyResponse(_message.Message):
-    __slots__ = ("request_id", "outputs", "usage")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
-    USAGE_FIELD_NUMBER: _ClassVar[int]
-    request_id: str
-    outputs: _containers.RepeatedCompositeFieldContainer[ClassificationOutput]
-    usage: _tasks_pb2.TaskUsage
-    def __init__(self, request_id: _Optional[str] = ..., outputs: _Optional[_Iterable[_Union[ClassificationOutput, _Mapping]]] = ..., usage: _Optional[_Union[_tasks_pb2.TaskUsage, _Mapping]] = ...) -> None: ...

@@ -18,33 +18,15 @@ EMBEDDING_ENCODING_UNSPECIFIED: EmbeddingEncoding
 EMBEDDING_ENCODING_DENSE: EmbeddingEncoding
 EMBEDDING_ENCODING_SPARSE: EmbeddingEncoding
 
-class EmbedCapabilities(_message.Message):
-    __slots__ = ("supported", "input_types", "granularities", "encodings", "dimension", "max_batch_size", "max_output_values_per_item", "supports_priority", "supports_lora", "supports_normalization", "supports_dimension_override", "modalities")
-    SUPPORTED_FIELD_NUMBER: _ClassVar[int]
-    INPUT_TYPES_FIELD_NUMBER: _ClassVar[int]
-    GRANULARITIES_FIELD_NUMBER: _ClassVar[int]
-    ENCODINGS_FIELD_NUMBER: _ClassVar[int]
-    DIMENSION_FIELD_NUMBER: _ClassVar[int]
-    MAX_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
-    MAX_OUTPUT_VALUES_PER_ITEM_FIELD_NUMBER: _ClassVar[int]
-    SUPPORTS_PRIORITY_FIELD_NUMBER: _ClassVar[int]
-    SUPPORTS_LORA_FIELD_NUMBER: _ClassVar[int]
-    SUPPORTS_NORMALIZATION_FIELD_NUMBER: _ClassVar[int]
-    SUPPORTS_DIMENSION_OVERRIDE_FIELD_NUMBER: _ClassVar[int]
-    MODALITIES_FIELD_NUMBER: _ClassVar[int]
-    supported: bool
-    input_types: _containers.RepeatedScalarFieldContainer[_input_pb2.TaskInputType]
-    granularities: _containers.RepeatedScalarFieldContainer[_tasks_pb2.TaskOutputGranularity]
-    encodings: _containers.RepeatedScalarFieldContainer[EmbeddingEncoding]
-    dimension: int
-    max_batch_size: int
-    max_output_values_per_item: int
-    supports_priority: bool
-    supports_lora: bool
-    supports_normalization: bool
-    supports_dimension_override: bool
-    modalities: _containers.RepeatedScalarFieldContainer[_input_pb2.Modality]
-    def __init__(self, supported: _Optional[bool] = ..., input_types: _Optional[_Iterable[_Union[_input_pb2.TaskInputType, str]]] = ..., granularities: _Optional[_Iterable[_Union[_tasks_pb2.TaskOutputGranularity, str]]] = ..., encodings: _Optional[_Iterable[_Union[EmbeddingEncoding, str]]] = ..., dimension: _Optional[int] = ..., max_batch_size: _Optional[int] = ..., max_output_values_per_item: _Optional[int] = ..., supports_priority: _Optional[bool] = ..., supports_lora: _Optional[bool] = ..., supports_normalization: _Optional[bool] = ..., supports_dimension_override: _Optional[bool] = ..., modalities: _Optional[_Iterable[_Union[_input_pb2.Modality, str]]] = ...) -> None: ...
+class EmbedRequest(_message.Message):
+    __slots__ = ("context", "inputs", "options")
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    context: _tasks_pb2.TaskRequestContext
+    inputs: _containers.RepeatedCompositeFieldContainer[_input_pb2.TaskInput]
+    options: EmbedOptions
+    def __init__(self, context: _Optional[_Union[_tasks_pb2.TaskRequestContext, _Mapping]] = ..., inputs: _Optional[_Iterable[_Union[_input_pb2.TaskInput, _Mapping]]] = ..., options: _Optional[_Union[EmbedOptions, _Mapping]] = ...) -> None: ...
 
 class EmbedOptions(_message.Message):
     __slots__ = ("granularity", "normalize", "dimensions", "encoding")
@@ -57,16 +39,6 @@ class EmbedOptions(_message.Message):
     dimensions: int
     encoding: EmbeddingEncoding
     def __init__(self, granularity: _Optional[_Union[_tasks_pb2.TaskOutputGranularity, str]] = ..., normalize: _Optional[bool] = ..., dimensions: _Optional[int] = ..., encoding: _Optional[_Union[EmbeddingEncoding, str]] = ...) -> None: ...
-
-class EmbedRequest(_message.Message):
-    __slots__ = ("context", "inputs", "options")
-    CONTEXT_FIELD_NUMBER: _ClassVar[int]
-    INPUTS_FIELD_NUMBER: _ClassVar[int]
-    OPTIONS_FIELD_NUMBER: _ClassVar[int]
-    context: _tasks_pb2.TaskRequestContext
-    inputs: _containers.RepeatedCompositeFieldContainer[_input_pb2.TaskInput]
-    options: EmbedOptions
-    def __init__(self, context: _Optional[_Union[_tasks_pb2.TaskRequestContext, _Mapping]] = ..., inputs: _Optional[_Iterable[_Union[_input_pb2.TaskInput, _Mapping]]] = ..., options: _Optional[_Union[EmbedOptions, _Mapping]] = ...) -> None: ...
 
 class EmbedResponse(_message.Message):
     __slots__ = ("request_id", "outputs", "usage")
@@ -103,3 +75,31 @@ class SparseFloatTensor(_message.Message):
     indices: _containers.RepeatedScalarFieldContainer[int]
     values: _containers.RepeatedScalarFieldContainer[float]
     def __init__(self, shape: _Optional[_Iterable[int]] = ..., indices: _Optional[_Iterable[int]] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class EmbedCapabilities(_message.Message):
+    __slots__ = ("supported", "input_types", "granularities", "encodings", "dimension", "max_batch_size", "max_output_values_per_item", "supports_priority", "supports_lora", "supports_normalization", "supports_dimension_override", "modalities")
+    SUPPORTED_FIELD_NUMBER: _ClassVar[int]
+    INPUT_TYPES_FIELD_NUMBER: _ClassVar[int]
+    GRANULARITIES_FIELD_NUMBER: _ClassVar[int]
+    ENCODINGS_FIELD_NUMBER: _ClassVar[int]
+    DIMENSION_FIELD_NUMBER: _ClassVar[int]
+    MAX_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MAX_OUTPUT_VALUES_PER_ITEM_FIELD_NUMBER: _ClassVar[int]
+    SUPPORTS_PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    SUPPORTS_LORA_FIELD_NUMBER: _ClassVar[int]
+    SUPPORTS_NORMALIZATION_FIELD_NUMBER: _ClassVar[int]
+    SUPPORTS_DIMENSION_OVERRIDE_FIELD_NUMBER: _ClassVar[int]
+    MODALITIES_FIELD_NUMBER: _ClassVar[int]
+    supported: bool
+    input_types: _containers.RepeatedScalarFieldContainer[_input_pb2.TaskInputType]
+    granularities: _containers.RepeatedScalarFieldContainer[_tasks_pb2.TaskOutputGranularity]
+    encodings: _containers.RepeatedScalarFieldContainer[EmbeddingEncoding]
+    dimension: int
+    max_batch_size: int
+    max_output_values_per_item: int
+    supports_priority: bool
+    supports_lora: bool
+    supports_normalization: bool
+    supports_dimension_override: bool
+    modalities: _containers.RepeatedScalarFieldContainer[_input_pb2.Modality]
+    def __init__(self, supported: _Optional[bool] = ..., input_types: _Optional[_Iterable[_Union[_input_pb2.TaskInputType, str]]] = ..., granularities: _Optional[_Iterable[_Union[_tasks_pb2.TaskOutputGranularity, str]]] = ..., encodings: _Optional[_Iterable[_Union[EmbeddingEncoding, str]]] = ..., dimension: _Optional[int] = ..., max_batch_size: _Optional[int] = ..., max_output_values_per_item: _Optional[int] = ..., supports_priority: _Optional[bool] = ..., supports_lora: _Optional[bool] = ..., supports_normalization: _Optional[bool] = ..., supports_dimension_override: _Optional[bool] = ..., modalities: _Optional[_Iterable[_Union[_input_pb2.Modality, str]]] = ...) -> None: ...

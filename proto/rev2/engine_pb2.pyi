@@ -19,6 +19,10 @@ ENGINE_ROLE_AGGREGATED: EngineRole
 ENGINE_ROLE_PREFILL: EngineRole
 ENGINE_ROLE_DECODE: EngineRole
 
+class GetEngineInfoRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class EngineInfo(_message.Message):
     __slots__ = ("engine_name", "engine_version", "role", "instance_id", "supported_models", "parallelism", "kv_connector", "schema_revision", "minimum_client_revision", "schema_release")
     ENGINE_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -42,10 +46,6 @@ class EngineInfo(_message.Message):
     minimum_client_revision: int
     schema_release: str
     def __init__(self, engine_name: _Optional[str] = ..., engine_version: _Optional[str] = ..., role: _Optional[_Union[EngineRole, str]] = ..., instance_id: _Optional[str] = ..., supported_models: _Optional[_Iterable[str]] = ..., parallelism: _Optional[_Union[ParallelismInfo, _Mapping]] = ..., kv_connector: _Optional[_Union[_kv_pb2.KvConnectorInfo, _Mapping]] = ..., schema_revision: _Optional[int] = ..., minimum_client_revision: _Optional[int] = ..., schema_release: _Optional[str] = ...) -> None: ...
-
-class GetEngineInfoRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
 
 class ParallelismInfo(_message.Message):
     __slots__ = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "data_parallel_rank", "data_parallel_start_rank")

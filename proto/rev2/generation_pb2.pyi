@@ -22,26 +22,6 @@ FINISH_REASON_STOP: FinishReason
 FINISH_REASON_LENGTH: FinishReason
 FINISH_REASON_CANCELLED: FinishReason
 
-class AllCandidates(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
-
-class CandidateTokenSelection(_message.Message):
-    __slots__ = ("top_n", "token_ids", "all")
-    TOP_N_FIELD_NUMBER: _ClassVar[int]
-    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
-    ALL_FIELD_NUMBER: _ClassVar[int]
-    top_n: int
-    token_ids: _input_pb2.TokenIds
-    all: AllCandidates
-    def __init__(self, top_n: _Optional[int] = ..., token_ids: _Optional[_Union[_input_pb2.TokenIds, _Mapping]] = ..., all: _Optional[_Union[AllCandidates, _Mapping]] = ...) -> None: ...
-
-class ChoiceConstraint(_message.Message):
-    __slots__ = ("choices",)
-    CHOICES_FIELD_NUMBER: _ClassVar[int]
-    choices: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, choices: _Optional[_Iterable[str]] = ...) -> None: ...
-
 class GenerateRequest(_message.Message):
     __slots__ = ("request_id", "model", "prompt", "token_ids", "sampling", "stopping", "response", "kv", "guided", "media", "lora_name", "priority", "metadata", "media_options")
     class MetadataEntry(_message.Message):
@@ -81,108 +61,6 @@ class GenerateRequest(_message.Message):
     media_options: _struct_pb2.Struct
     def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., prompt: _Optional[str] = ..., token_ids: _Optional[_Union[_input_pb2.TokenIds, _Mapping]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., stopping: _Optional[_Union[StoppingOptions, _Mapping]] = ..., response: _Optional[_Union[ResponseOptions, _Mapping]] = ..., kv: _Optional[_Union[KvOptions, _Mapping]] = ..., guided: _Optional[_Union[GuidedDecoding, _Mapping]] = ..., media: _Optional[_Iterable[_Union[_input_pb2.MediaItem, _Mapping]]] = ..., lora_name: _Optional[str] = ..., priority: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ..., media_options: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
-class GenerateResponse(_message.Message):
-    __slots__ = ("request_id", "prompt", "token", "prefill_ready", "finished", "error", "usage")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    PROMPT_FIELD_NUMBER: _ClassVar[int]
-    TOKEN_FIELD_NUMBER: _ClassVar[int]
-    PREFILL_READY_FIELD_NUMBER: _ClassVar[int]
-    FINISHED_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    USAGE_FIELD_NUMBER: _ClassVar[int]
-    request_id: str
-    prompt: PromptOutput
-    token: TokenOutput
-    prefill_ready: PrefillReady
-    finished: GenerationFinished
-    error: _error_pb2.EngineError
-    usage: Usage
-    def __init__(self, request_id: _Optional[str] = ..., prompt: _Optional[_Union[PromptOutput, _Mapping]] = ..., token: _Optional[_Union[TokenOutput, _Mapping]] = ..., prefill_ready: _Optional[_Union[PrefillReady, _Mapping]] = ..., finished: _Optional[_Union[GenerationFinished, _Mapping]] = ..., error: _Optional[_Union[_error_pb2.EngineError, _Mapping]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
-
-class GenerationFinished(_message.Message):
-    __slots__ = ("output_index", "reason", "message", "stop_match")
-    OUTPUT_INDEX_FIELD_NUMBER: _ClassVar[int]
-    REASON_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    STOP_MATCH_FIELD_NUMBER: _ClassVar[int]
-    output_index: int
-    reason: FinishReason
-    message: str
-    stop_match: StopMatch
-    def __init__(self, output_index: _Optional[int] = ..., reason: _Optional[_Union[FinishReason, str]] = ..., message: _Optional[str] = ..., stop_match: _Optional[_Union[StopMatch, _Mapping]] = ...) -> None: ...
-
-class GuidedDecoding(_message.Message):
-    __slots__ = ("json_schema", "regex", "ebnf_grammar", "structural_tag", "choice", "json_object", "backend")
-    JSON_SCHEMA_FIELD_NUMBER: _ClassVar[int]
-    REGEX_FIELD_NUMBER: _ClassVar[int]
-    EBNF_GRAMMAR_FIELD_NUMBER: _ClassVar[int]
-    STRUCTURAL_TAG_FIELD_NUMBER: _ClassVar[int]
-    CHOICE_FIELD_NUMBER: _ClassVar[int]
-    JSON_OBJECT_FIELD_NUMBER: _ClassVar[int]
-    BACKEND_FIELD_NUMBER: _ClassVar[int]
-    json_schema: str
-    regex: str
-    ebnf_grammar: str
-    structural_tag: str
-    choice: ChoiceConstraint
-    json_object: JsonObjectConstraint
-    backend: str
-    def __init__(self, json_schema: _Optional[str] = ..., regex: _Optional[str] = ..., ebnf_grammar: _Optional[str] = ..., structural_tag: _Optional[str] = ..., choice: _Optional[_Union[ChoiceConstraint, _Mapping]] = ..., json_object: _Optional[_Union[JsonObjectConstraint, _Mapping]] = ..., backend: _Optional[str] = ...) -> None: ...
-
-class JsonObjectConstraint(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
-
-class KvOptions(_message.Message):
-    __slots__ = ("session", "data_parallel_rank", "bypass_prefix_cache", "cache_salt")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
-    DATA_PARALLEL_RANK_FIELD_NUMBER: _ClassVar[int]
-    BYPASS_PREFIX_CACHE_FIELD_NUMBER: _ClassVar[int]
-    CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
-    session: _kv_pb2.KvSessionRef
-    data_parallel_rank: int
-    bypass_prefix_cache: bool
-    cache_salt: str
-    def __init__(self, session: _Optional[_Union[_kv_pb2.KvSessionRef, _Mapping]] = ..., data_parallel_rank: _Optional[int] = ..., bypass_prefix_cache: _Optional[bool] = ..., cache_salt: _Optional[str] = ...) -> None: ...
-
-class LogProb(_message.Message):
-    __slots__ = ("token_id", "logprob", "token", "rank")
-    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
-    LOGPROB_FIELD_NUMBER: _ClassVar[int]
-    TOKEN_FIELD_NUMBER: _ClassVar[int]
-    RANK_FIELD_NUMBER: _ClassVar[int]
-    token_id: int
-    logprob: float
-    token: str
-    rank: int
-    def __init__(self, token_id: _Optional[int] = ..., logprob: _Optional[float] = ..., token: _Optional[str] = ..., rank: _Optional[int] = ...) -> None: ...
-
-class PrefillReady(_message.Message):
-    __slots__ = ("kv_session",)
-    KV_SESSION_FIELD_NUMBER: _ClassVar[int]
-    kv_session: _kv_pb2.KvSessionRef
-    def __init__(self, kv_session: _Optional[_Union[_kv_pb2.KvSessionRef, _Mapping]] = ...) -> None: ...
-
-class PromptOutput(_message.Message):
-    __slots__ = ("tokens",)
-    TOKENS_FIELD_NUMBER: _ClassVar[int]
-    tokens: _containers.RepeatedCompositeFieldContainer[TokenInfo]
-    def __init__(self, tokens: _Optional[_Iterable[_Union[TokenInfo, _Mapping]]] = ...) -> None: ...
-
-class ResponseOptions(_message.Message):
-    __slots__ = ("return_prompt_logprobs", "prompt_candidates", "return_output_logprobs", "output_candidates", "prompt_logprob_start")
-    RETURN_PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
-    PROMPT_CANDIDATES_FIELD_NUMBER: _ClassVar[int]
-    RETURN_OUTPUT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
-    OUTPUT_CANDIDATES_FIELD_NUMBER: _ClassVar[int]
-    PROMPT_LOGPROB_START_FIELD_NUMBER: _ClassVar[int]
-    return_prompt_logprobs: bool
-    prompt_candidates: CandidateTokenSelection
-    return_output_logprobs: bool
-    output_candidates: CandidateTokenSelection
-    prompt_logprob_start: int
-    def __init__(self, return_prompt_logprobs: _Optional[bool] = ..., prompt_candidates: _Optional[_Union[CandidateTokenSelection, _Mapping]] = ..., return_output_logprobs: _Optional[bool] = ..., output_candidates: _Optional[_Union[CandidateTokenSelection, _Mapping]] = ..., prompt_logprob_start: _Optional[int] = ...) -> None: ...
-
 class SamplingParams(_message.Message):
     __slots__ = ("temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty", "seed", "num_sequences")
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
@@ -205,24 +83,6 @@ class SamplingParams(_message.Message):
     num_sequences: int
     def __init__(self, temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., min_p: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., seed: _Optional[int] = ..., num_sequences: _Optional[int] = ...) -> None: ...
 
-class StopCondition(_message.Message):
-    __slots__ = ("stop_text", "stop_token_id")
-    STOP_TEXT_FIELD_NUMBER: _ClassVar[int]
-    STOP_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
-    stop_text: str
-    stop_token_id: int
-    def __init__(self, stop_text: _Optional[str] = ..., stop_token_id: _Optional[int] = ...) -> None: ...
-
-class StopMatch(_message.Message):
-    __slots__ = ("stop_token_id", "stop_text", "eos_token_id")
-    STOP_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
-    STOP_TEXT_FIELD_NUMBER: _ClassVar[int]
-    EOS_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
-    stop_token_id: int
-    stop_text: str
-    eos_token_id: int
-    def __init__(self, stop_token_id: _Optional[int] = ..., stop_text: _Optional[str] = ..., eos_token_id: _Optional[int] = ...) -> None: ...
-
 class StoppingOptions(_message.Message):
     __slots__ = ("max_tokens", "min_tokens", "conditions", "ignore_eos", "include_stop_in_output")
     MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -236,6 +96,116 @@ class StoppingOptions(_message.Message):
     ignore_eos: bool
     include_stop_in_output: bool
     def __init__(self, max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., conditions: _Optional[_Iterable[_Union[StopCondition, _Mapping]]] = ..., ignore_eos: _Optional[bool] = ..., include_stop_in_output: _Optional[bool] = ...) -> None: ...
+
+class StopCondition(_message.Message):
+    __slots__ = ("stop_text", "stop_token_id")
+    STOP_TEXT_FIELD_NUMBER: _ClassVar[int]
+    STOP_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    stop_text: str
+    stop_token_id: int
+    def __init__(self, stop_text: _Optional[str] = ..., stop_token_id: _Optional[int] = ...) -> None: ...
+
+class ResponseOptions(_message.Message):
+    __slots__ = ("return_prompt_logprobs", "prompt_candidates", "return_output_logprobs", "output_candidates", "prompt_logprob_start")
+    RETURN_PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    RETURN_OUTPUT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROB_START_FIELD_NUMBER: _ClassVar[int]
+    return_prompt_logprobs: bool
+    prompt_candidates: CandidateTokenSelection
+    return_output_logprobs: bool
+    output_candidates: CandidateTokenSelection
+    prompt_logprob_start: int
+    def __init__(self, return_prompt_logprobs: _Optional[bool] = ..., prompt_candidates: _Optional[_Union[CandidateTokenSelection, _Mapping]] = ..., return_output_logprobs: _Optional[bool] = ..., output_candidates: _Optional[_Union[CandidateTokenSelection, _Mapping]] = ..., prompt_logprob_start: _Optional[int] = ...) -> None: ...
+
+class CandidateTokenSelection(_message.Message):
+    __slots__ = ("top_n", "token_ids", "all")
+    TOP_N_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    top_n: int
+    token_ids: _input_pb2.TokenIds
+    all: AllCandidates
+    def __init__(self, top_n: _Optional[int] = ..., token_ids: _Optional[_Union[_input_pb2.TokenIds, _Mapping]] = ..., all: _Optional[_Union[AllCandidates, _Mapping]] = ...) -> None: ...
+
+class AllCandidates(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class KvOptions(_message.Message):
+    __slots__ = ("session", "data_parallel_rank", "bypass_prefix_cache", "cache_salt")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    DATA_PARALLEL_RANK_FIELD_NUMBER: _ClassVar[int]
+    BYPASS_PREFIX_CACHE_FIELD_NUMBER: _ClassVar[int]
+    CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
+    session: _kv_pb2.KvSessionRef
+    data_parallel_rank: int
+    bypass_prefix_cache: bool
+    cache_salt: str
+    def __init__(self, session: _Optional[_Union[_kv_pb2.KvSessionRef, _Mapping]] = ..., data_parallel_rank: _Optional[int] = ..., bypass_prefix_cache: _Optional[bool] = ..., cache_salt: _Optional[str] = ...) -> None: ...
+
+class GuidedDecoding(_message.Message):
+    __slots__ = ("json_schema", "regex", "ebnf_grammar", "structural_tag", "choice", "json_object", "backend")
+    JSON_SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    REGEX_FIELD_NUMBER: _ClassVar[int]
+    EBNF_GRAMMAR_FIELD_NUMBER: _ClassVar[int]
+    STRUCTURAL_TAG_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_FIELD_NUMBER: _ClassVar[int]
+    JSON_OBJECT_FIELD_NUMBER: _ClassVar[int]
+    BACKEND_FIELD_NUMBER: _ClassVar[int]
+    json_schema: str
+    regex: str
+    ebnf_grammar: str
+    structural_tag: str
+    choice: ChoiceConstraint
+    json_object: JsonObjectConstraint
+    backend: str
+    def __init__(self, json_schema: _Optional[str] = ..., regex: _Optional[str] = ..., ebnf_grammar: _Optional[str] = ..., structural_tag: _Optional[str] = ..., choice: _Optional[_Union[ChoiceConstraint, _Mapping]] = ..., json_object: _Optional[_Union[JsonObjectConstraint, _Mapping]] = ..., backend: _Optional[str] = ...) -> None: ...
+
+class ChoiceConstraint(_message.Message):
+    __slots__ = ("choices",)
+    CHOICES_FIELD_NUMBER: _ClassVar[int]
+    choices: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, choices: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class JsonObjectConstraint(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GenerateResponse(_message.Message):
+    __slots__ = ("request_id", "prompt", "token", "prefill_ready", "finished", "error", "usage")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_READY_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    prompt: PromptOutput
+    token: TokenOutput
+    prefill_ready: PrefillReady
+    finished: GenerationFinished
+    error: _error_pb2.EngineError
+    usage: Usage
+    def __init__(self, request_id: _Optional[str] = ..., prompt: _Optional[_Union[PromptOutput, _Mapping]] = ..., token: _Optional[_Union[TokenOutput, _Mapping]] = ..., prefill_ready: _Optional[_Union[PrefillReady, _Mapping]] = ..., finished: _Optional[_Union[GenerationFinished, _Mapping]] = ..., error: _Optional[_Union[_error_pb2.EngineError, _Mapping]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
+
+class PromptOutput(_message.Message):
+    __slots__ = ("tokens",)
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    tokens: _containers.RepeatedCompositeFieldContainer[TokenInfo]
+    def __init__(self, tokens: _Optional[_Iterable[_Union[TokenInfo, _Mapping]]] = ...) -> None: ...
+
+class TokenOutput(_message.Message):
+    __slots__ = ("output_index", "tokens", "text")
+    OUTPUT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    output_index: int
+    tokens: _containers.RepeatedCompositeFieldContainer[TokenInfo]
+    text: str
+    def __init__(self, output_index: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[TokenInfo, _Mapping]]] = ..., text: _Optional[str] = ...) -> None: ...
 
 class TokenInfo(_message.Message):
     __slots__ = ("token_id", "token", "logprob", "rank", "candidates")
@@ -251,15 +221,45 @@ class TokenInfo(_message.Message):
     candidates: _containers.RepeatedCompositeFieldContainer[LogProb]
     def __init__(self, token_id: _Optional[int] = ..., token: _Optional[str] = ..., logprob: _Optional[float] = ..., rank: _Optional[int] = ..., candidates: _Optional[_Iterable[_Union[LogProb, _Mapping]]] = ...) -> None: ...
 
-class TokenOutput(_message.Message):
-    __slots__ = ("output_index", "tokens", "text")
+class LogProb(_message.Message):
+    __slots__ = ("token_id", "logprob", "token", "rank")
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    LOGPROB_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    token_id: int
+    logprob: float
+    token: str
+    rank: int
+    def __init__(self, token_id: _Optional[int] = ..., logprob: _Optional[float] = ..., token: _Optional[str] = ..., rank: _Optional[int] = ...) -> None: ...
+
+class PrefillReady(_message.Message):
+    __slots__ = ("kv_session",)
+    KV_SESSION_FIELD_NUMBER: _ClassVar[int]
+    kv_session: _kv_pb2.KvSessionRef
+    def __init__(self, kv_session: _Optional[_Union[_kv_pb2.KvSessionRef, _Mapping]] = ...) -> None: ...
+
+class GenerationFinished(_message.Message):
+    __slots__ = ("output_index", "reason", "message", "stop_match")
     OUTPUT_INDEX_FIELD_NUMBER: _ClassVar[int]
-    TOKENS_FIELD_NUMBER: _ClassVar[int]
-    TEXT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    STOP_MATCH_FIELD_NUMBER: _ClassVar[int]
     output_index: int
-    tokens: _containers.RepeatedCompositeFieldContainer[TokenInfo]
-    text: str
-    def __init__(self, output_index: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[TokenInfo, _Mapping]]] = ..., text: _Optional[str] = ...) -> None: ...
+    reason: FinishReason
+    message: str
+    stop_match: StopMatch
+    def __init__(self, output_index: _Optional[int] = ..., reason: _Optional[_Union[FinishReason, str]] = ..., message: _Optional[str] = ..., stop_match: _Optional[_Union[StopMatch, _Mapping]] = ...) -> None: ...
+
+class StopMatch(_message.Message):
+    __slots__ = ("stop_token_id", "stop_text", "eos_token_id")
+    STOP_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    STOP_TEXT_FIELD_NUMBER: _ClassVar[int]
+    EOS_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    stop_token_id: int
+    stop_text: str
+    eos_token_id: int
+    def __init__(self, stop_token_id: _Optional[int] = ..., stop_text: _Optional[str] = ..., eos_token_id: _Optional[int] = ...) -> None: ...
 
 class Usage(_message.Message):
     __slots__ = ("prompt_tokens", "completion_tokens", "total_tokens", "cached_prompt_tokens", "reasoning_tokens")

@@ -24,25 +24,25 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)openengine_sidecar/proto/rev2/input.proto\x12\x17openengine_sidecar.rev2\"\xa3\x01\n\tMediaItem\x12\x33\n\x08modality\x18\x01 \x01(\x0e\x32!.openengine_sidecar.rev2.Modality\x12\r\n\x03url\x18\x02 \x01(\tH\x00\x12\x12\n\x08\x64\x61ta_uri\x18\x03 \x01(\tH\x00\x12\x13\n\traw_bytes\x18\x04 \x01(\x0cH\x00\x12\x11\n\tmime_type\x18\x05 \x01(\t\x12\x0c\n\x04uuid\x18\x06 \x01(\tB\x08\n\x06source\"\x9a\x01\n\x13MultimodalTaskInput\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x36\n\ttoken_ids\x18\x02 \x01(\x0b\x32!.openengine_sidecar.rev2.TokenIdsH\x00\x12\x31\n\x05media\x18\x03 \x03(\x0b\x32\".openengine_sidecar.rev2.MediaItemB\x08\n\x06prompt\"\xb1\x01\n\tTaskInput\x12\x0f\n\x07item_id\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12\x36\n\ttoken_ids\x18\x03 \x01(\x0b\x32!.openengine_sidecar.rev2.TokenIdsH\x00\x12\x42\n\nmultimodal\x18\x04 \x01(\x0b\x32,.openengine_sidecar.rev2.MultimodalTaskInputH\x00\x42\x07\n\x05input\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r*\x90\x01\n\x0fMediaSourceType\x12!\n\x1dMEDIA_SOURCE_TYPE_UNSPECIFIED\x10\x00\x12\x19\n\x15MEDIA_SOURCE_TYPE_URL\x10\x01\x12\x1e\n\x1aMEDIA_SOURCE_TYPE_DATA_URI\x10\x02\x12\x1f\n\x1bMEDIA_SOURCE_TYPE_RAW_BYTES\x10\x03*`\n\x08Modality\x12\x18\n\x14MODALITY_UNSPECIFIED\x10\x00\x12\x12\n\x0eMODALITY_IMAGE\x10\x01\x12\x12\n\x0eMODALITY_VIDEO\x10\x02\x12\x12\n\x0eMODALITY_AUDIO\x10\x03*\x89\x01\n\rTaskInputType\x12\x1f\n\x1bTASK_INPUT_TYPE_UNSPECIFIED\x10\x00\x12\x18\n\x14TASK_INPUT_TYPE_TEXT\x10\x01\x12\x1d\n\x19TASK_INPUT_TYPE_TOKEN_IDS\x10\x02\x12\x1e\n\x1aTASK_INPUT_TYPE_MULTIMODAL\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)openengine_sidecar/proto/rev2/input.proto\x12\x17openengine_sidecar.rev2\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xa3\x01\n\tMediaItem\x12\x33\n\x08modality\x18\x01 \x01(\x0e\x32!.openengine_sidecar.rev2.Modality\x12\r\n\x03url\x18\x02 \x01(\tH\x00\x12\x12\n\x08\x64\x61ta_uri\x18\x03 \x01(\tH\x00\x12\x13\n\traw_bytes\x18\x04 \x01(\x0cH\x00\x12\x11\n\tmime_type\x18\x05 \x01(\t\x12\x0c\n\x04uuid\x18\x06 \x01(\tB\x08\n\x06source\"\xb1\x01\n\tTaskInput\x12\x0f\n\x07item_id\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12\x36\n\ttoken_ids\x18\x03 \x01(\x0b\x32!.openengine_sidecar.rev2.TokenIdsH\x00\x12\x42\n\nmultimodal\x18\x04 \x01(\x0b\x32,.openengine_sidecar.rev2.MultimodalTaskInputH\x00\x42\x07\n\x05input\"\x9a\x01\n\x13MultimodalTaskInput\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x36\n\ttoken_ids\x18\x02 \x01(\x0b\x32!.openengine_sidecar.rev2.TokenIdsH\x00\x12\x31\n\x05media\x18\x03 \x03(\x0b\x32\".openengine_sidecar.rev2.MediaItemB\x08\n\x06prompt*`\n\x08Modality\x12\x18\n\x14MODALITY_UNSPECIFIED\x10\x00\x12\x12\n\x0eMODALITY_IMAGE\x10\x01\x12\x12\n\x0eMODALITY_VIDEO\x10\x02\x12\x12\n\x0eMODALITY_AUDIO\x10\x03*\x90\x01\n\x0fMediaSourceType\x12!\n\x1dMEDIA_SOURCE_TYPE_UNSPECIFIED\x10\x00\x12\x19\n\x15MEDIA_SOURCE_TYPE_URL\x10\x01\x12\x1e\n\x1aMEDIA_SOURCE_TYPE_DATA_URI\x10\x02\x12\x1f\n\x1bMEDIA_SOURCE_TYPE_RAW_BYTES\x10\x03*\x89\x01\n\rTaskInputType\x12\x1f\n\x1bTASK_INPUT_TYPE_UNSPECIFIED\x10\x00\x12\x18\n\x14TASK_INPUT_TYPE_TEXT\x10\x01\x12\x1d\n\x19TASK_INPUT_TYPE_TOKEN_IDS\x10\x02\x12\x1e\n\x1aTASK_INPUT_TYPE_MULTIMODAL\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'openengine_sidecar.proto.rev2.input_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MEDIASOURCETYPE']._serialized_start=599
-  _globals['_MEDIASOURCETYPE']._serialized_end=743
-  _globals['_MODALITY']._serialized_start=745
-  _globals['_MODALITY']._serialized_end=841
+  _globals['_MODALITY']._serialized_start=598
+  _globals['_MODALITY']._serialized_end=694
+  _globals['_MEDIASOURCETYPE']._serialized_start=697
+  _globals['_MEDIASOURCETYPE']._serialized_end=841
   _globals['_TASKINPUTTYPE']._serialized_start=844
   _globals['_TASKINPUTTYPE']._serialized_end=981
-  _globals['_MEDIAITEM']._serialized_start=71
-  _globals['_MEDIAITEM']._serialized_end=234
-  _globals['_MULTIMODALTASKINPUT']._serialized_start=237
-  _globals['_MULTIMODALTASKINPUT']._serialized_end=391
-  _globals['_TASKINPUT']._serialized_start=394
-  _globals['_TASKINPUT']._serialized_end=571
-  _globals['_TOKENIDS']._serialized_start=573
-  _globals['_TOKENIDS']._serialized_end=596
+  _globals['_TOKENIDS']._serialized_start=70
+  _globals['_TOKENIDS']._serialized_end=93
+  _globals['_MEDIAITEM']._serialized_start=96
+  _globals['_MEDIAITEM']._serialized_end=259
+  _globals['_TASKINPUT']._serialized_start=262
+  _globals['_TASKINPUT']._serialized_end=439
+  _globals['_MULTIMODALTASKINPUT']._serialized_start=442
+  _globals['_MULTIMODALTASKINPUT']._serialized_end=596
 # @@protoc_insertion_point(module_scope)

@@ -26,7 +26,7 @@ from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from openengine_sidecar.proto.rev2 import error_pb2 as openengine__sidecar_dot_proto_dot_rev2_dot_error__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&openengine_sidecar/proto/rev2/kv.proto\x12\x17openengine_sidecar.rev2\x1a\x1cgoogle/protobuf/struct.proto\x1a)openengine_sidecar/proto/rev2/error.proto\"\x12\n\x10\x41llBlocksCleared\"\x95\x01\n\x0c\x42lockRemoved\x12:\n\x0c\x62lock_hashes\x18\x01 \x03(\x0b\x32$.openengine_sidecar.rev2.KvBlockHash\x12\x36\n\x06medium\x18\x02 \x01(\x0e\x32&.openengine_sidecar.rev2.StorageMedium\x12\x11\n\tgroup_idx\x18\x03 \x01(\r\"\x9f\x03\n\x0b\x42lockStored\x12:\n\x0c\x62lock_hashes\x18\x01 \x03(\x0b\x32$.openengine_sidecar.rev2.KvBlockHash\x12?\n\x11parent_block_hash\x18\x02 \x01(\x0b\x32$.openengine_sidecar.rev2.KvBlockHash\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\x12\n\nblock_size\x18\x04 \x01(\r\x12\x0f\n\x07lora_id\x18\x05 \x01(\x03\x12\x11\n\tlora_name\x18\x06 \x01(\t\x12\x36\n\x06medium\x18\x07 \x01(\x0e\x32&.openengine_sidecar.rev2.StorageMedium\x12;\n\nextra_keys\x18\x14 \x03(\x0b\x32\'.openengine_sidecar.rev2.OpaqueKeyTuple\x12\x11\n\tgroup_idx\x18\x15 \x01(\r\x12\x1a\n\x12kv_cache_spec_kind\x18\x16 \x01(\t\x12$\n\x1ckv_cache_spec_sliding_window\x18\x17 \x01(\r\"\x1b\n\x19GetKvConnectorInfoRequest\"7\n\x18GetKvEventSourcesRequest\x12\x1b\n\x13\x64\x61ta_parallel_ranks\x18\x01 \x03(\r\"T\n\x19GetKvEventSourcesResponse\x12\x37\n\x07sources\x18\x01 \x03(\x0b\x32&.openengine_sidecar.rev2.KvEventSource\".\n\x0bKvBlockHash\x12\r\n\x05value\x18\x01 \x01(\x0c\x12\x10\n\x08\x65ncoding\x18\x02 \x01(\t\"\xc6\x03\n\x0fKvConnectorInfo\x12\x14\n\x07\x65nabled\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12\x18\n\x10transfer_backend\x18\x02 \x01(\t\x12<\n\x0flocal_endpoints\x18\x03 \x03(\x0b\x32#.openengine_sidecar.rev2.KvEndpoint\x12\x1b\n\x13supported_protocols\x18\x04 \x03(\t\x12$\n\x17supports_remote_prefill\x18\x05 \x01(\x08H\x01\x88\x01\x01\x12!\n\x14supports_decode_pull\x18\x06 \x01(\x08H\x02\x88\x01\x01\x12#\n\x16supports_abort_cleanup\x18\x07 \x01(\x08H\x03\x88\x01\x01\x12\x1b\n\x0esupports_drain\x18\x08 \x01(\x08H\x04\x88\x01\x01\x12\x1b\n\x0eschema_version\x18\t \x01(\rH\x05\x88\x01\x01\x42\n\n\x08_enabledB\x1a\n\x18_supports_remote_prefillB\x17\n\x15_supports_decode_pullB\x19\n\x17_supports_abort_cleanupB\x11\n\x0f_supports_drainB\x11\n\x0f_schema_version\":\n\nKvEndpoint\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x0c\n\x04port\x18\x02 \x01(\r\x12\x10\n\x08protocol\x18\x03 \x01(\t\"\xa8\x02\n\x07KvEvent\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x39\n\nkv_session\x18\x02 \x01(\x0b\x32%.openengine_sidecar.rev2.KvSessionRef\x12<\n\x0c\x62lock_stored\x18\n \x01(\x0b\x32$.openengine_sidecar.rev2.BlockStoredH\x00\x12>\n\rblock_removed\x18\x0b \x01(\x0b\x32%.openengine_sidecar.rev2.BlockRemovedH\x00\x12G\n\x12\x61ll_blocks_cleared\x18\x0c \x01(\x0b\x32).openengine_sidecar.rev2.AllBlocksClearedH\x00\x42\x07\n\x05\x65vent\"\x93\x01\n\x0cKvEventBatch\x12\x17\n\x0fsequence_number\x18\x01 \x01(\x04\x12\x1c\n\x14timestamp_unix_nanos\x18\x02 \x01(\x04\x12\x1a\n\x12\x64\x61ta_parallel_rank\x18\x03 \x01(\r\x12\x30\n\x06\x65vents\x18\x04 \x03(\x0b\x32 .openengine_sidecar.rev2.KvEvent\"\xf6\x02\n\rKvEventSource\x12\x11\n\ttransport\x18\x01 \x01(\t\x12:\n\rendpoint_addr\x18\x02 \x01(\x0b\x32#.openengine_sidecar.rev2.KvEndpoint\x12\r\n\x05topic\x18\x03 \x01(\t\x12\x17\n\x0freplay_endpoint\x18\x04 \x01(\t\x12\x1f\n\x12\x64\x61ta_parallel_rank\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x10\n\x08\x65ncoding\x18\x06 \x01(\t\x12\x1b\n\x0eschema_version\x18\x07 \x01(\rH\x01\x88\x01\x01\x12\x19\n\x0c\x62uffer_steps\x18\x08 \x01(\rH\x02\x88\x01\x01\x12\x10\n\x03hwm\x18\t \x01(\rH\x03\x88\x01\x01\x12\x1b\n\x0emax_queue_size\x18\n \x01(\rH\x04\x88\x01\x01\x42\x15\n\x13_data_parallel_rankB\x11\n\x0f_schema_versionB\x0f\n\r_buffer_stepsB\x06\n\x04_hwmB\x11\n\x0f_max_queue_size\"\xb9\x01\n\x0cKvSessionRef\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x18\n\x10transfer_backend\x18\x02 \x01(\t\x12\x36\n\tendpoints\x18\x03 \x03(\x0b\x32#.openengine_sidecar.rev2.KvEndpoint\x12\x0f\n\x07\x64p_rank\x18\x04 \x01(\r\x12\x32\n\x11\x61ttributes_struct\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\" \n\x0eOpaqueKeyTuple\x12\x0e\n\x06values\x18\x01 \x03(\t\"p\n\x18SubscribeKvEventsRequest\x12\x1b\n\x13\x64\x61ta_parallel_ranks\x18\x01 \x03(\r\x12\x18\n\x10include_snapshot\x18\x02 \x01(\x08\x12\x1d\n\x15start_sequence_number\x18\x03 \x01(\x04\"\x93\x01\n\x19SubscribeKvEventsResponse\x12\x36\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32%.openengine_sidecar.rev2.KvEventBatchH\x00\x12\x35\n\x05\x65rror\x18\x02 \x01(\x0b\x32$.openengine_sidecar.rev2.EngineErrorH\x00\x42\x07\n\x05\x65vent*\x9c\x01\n\rStorageMedium\x12\x1e\n\x1aSTORAGE_MEDIUM_UNSPECIFIED\x10\x00\x12\x16\n\x12STORAGE_MEDIUM_GPU\x10\x01\x12\x1d\n\x19STORAGE_MEDIUM_CPU_PINNED\x10\x02\x12\x17\n\x13STORAGE_MEDIUM_DISK\x10\x03\x12\x1b\n\x17STORAGE_MEDIUM_EXTERNAL\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&openengine_sidecar/proto/rev2/kv.proto\x12\x17openengine_sidecar.rev2\x1a\x1cgoogle/protobuf/struct.proto\x1a)openengine_sidecar/proto/rev2/error.proto\"\x1b\n\x19GetKvConnectorInfoRequest\"\xc6\x03\n\x0fKvConnectorInfo\x12\x14\n\x07\x65nabled\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12\x18\n\x10transfer_backend\x18\x02 \x01(\t\x12<\n\x0flocal_endpoints\x18\x03 \x03(\x0b\x32#.openengine_sidecar.rev2.KvEndpoint\x12\x1b\n\x13supported_protocols\x18\x04 \x03(\t\x12$\n\x17supports_remote_prefill\x18\x05 \x01(\x08H\x01\x88\x01\x01\x12!\n\x14supports_decode_pull\x18\x06 \x01(\x08H\x02\x88\x01\x01\x12#\n\x16supports_abort_cleanup\x18\x07 \x01(\x08H\x03\x88\x01\x01\x12\x1b\n\x0esupports_drain\x18\x08 \x01(\x08H\x04\x88\x01\x01\x12\x1b\n\x0eschema_version\x18\t \x01(\rH\x05\x88\x01\x01\x42\n\n\x08_enabledB\x1a\n\x18_supports_remote_prefillB\x17\n\x15_supports_decode_pullB\x19\n\x17_supports_abort_cleanupB\x11\n\x0f_supports_drainB\x11\n\x0f_schema_version\":\n\nKvEndpoint\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x0c\n\x04port\x18\x02 \x01(\r\x12\x10\n\x08protocol\x18\x03 \x01(\t\"\xb9\x01\n\x0cKvSessionRef\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x18\n\x10transfer_backend\x18\x02 \x01(\t\x12\x36\n\tendpoints\x18\x03 \x03(\x0b\x32#.openengine_sidecar.rev2.KvEndpoint\x12\x0f\n\x07\x64p_rank\x18\x04 \x01(\r\x12\x32\n\x11\x61ttributes_struct\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\"7\n\x18GetKvEventSourcesRequest\x12\x1b\n\x13\x64\x61ta_parallel_ranks\x18\x01 \x03(\r\"T\n\x19GetKvEventSourcesResponse\x12\x37\n\x07sources\x18\x01 \x03(\x0b\x32&.openengine_sidecar.rev2.KvEventSource\"\xf6\x02\n\rKvEventSource\x12\x11\n\ttransport\x18\x01 \x01(\t\x12:\n\rendpoint_addr\x18\x02 \x01(\x0b\x32#.openengine_sidecar.rev2.KvEndpoint\x12\r\n\x05topic\x18\x03 \x01(\t\x12\x17\n\x0freplay_endpoint\x18\x04 \x01(\t\x12\x1f\n\x12\x64\x61ta_parallel_rank\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x10\n\x08\x65ncoding\x18\x06 \x01(\t\x12\x1b\n\x0eschema_version\x18\x07 \x01(\rH\x01\x88\x01\x01\x12\x19\n\x0c\x62uffer_steps\x18\x08 \x01(\rH\x02\x88\x01\x01\x12\x10\n\x03hwm\x18\t \x01(\rH\x03\x88\x01\x01\x12\x1b\n\x0emax_queue_size\x18\n \x01(\rH\x04\x88\x01\x01\x42\x15\n\x13_data_parallel_rankB\x11\n\x0f_schema_versionB\x0f\n\r_buffer_stepsB\x06\n\x04_hwmB\x11\n\x0f_max_queue_size\"p\n\x18SubscribeKvEventsRequest\x12\x1b\n\x13\x64\x61ta_parallel_ranks\x18\x01 \x03(\r\x12\x18\n\x10include_snapshot\x18\x02 \x01(\x08\x12\x1d\n\x15start_sequence_number\x18\x03 \x01(\x04\"\x93\x01\n\x19SubscribeKvEventsResponse\x12\x36\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32%.openengine_sidecar.rev2.KvEventBatchH\x00\x12\x35\n\x05\x65rror\x18\x02 \x01(\x0b\x32$.openengine_sidecar.rev2.EngineErrorH\x00\x42\x07\n\x05\x65vent\"\x93\x01\n\x0cKvEventBatch\x12\x17\n\x0fsequence_number\x18\x01 \x01(\x04\x12\x1c\n\x14timestamp_unix_nanos\x18\x02 \x01(\x04\x12\x1a\n\x12\x64\x61ta_parallel_rank\x18\x03 \x01(\r\x12\x30\n\x06\x65vents\x18\x04 \x03(\x0b\x32 .openengine_sidecar.rev2.KvEvent\"\xa8\x02\n\x07KvEvent\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x39\n\nkv_session\x18\x02 \x01(\x0b\x32%.openengine_sidecar.rev2.KvSessionRef\x12<\n\x0c\x62lock_stored\x18\n \x01(\x0b\x32$.openengine_sidecar.rev2.BlockStoredH\x00\x12>\n\rblock_removed\x18\x0b \x01(\x0b\x32%.openengine_sidecar.rev2.BlockRemovedH\x00\x12G\n\x12\x61ll_blocks_cleared\x18\x0c \x01(\x0b\x32).openengine_sidecar.rev2.AllBlocksClearedH\x00\x42\x07\n\x05\x65vent\"\x9f\x03\n\x0b\x42lockStored\x12:\n\x0c\x62lock_hashes\x18\x01 \x03(\x0b\x32$.openengine_sidecar.rev2.KvBlockHash\x12?\n\x11parent_block_hash\x18\x02 \x01(\x0b\x32$.openengine_sidecar.rev2.KvBlockHash\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\x12\n\nblock_size\x18\x04 \x01(\r\x12\x0f\n\x07lora_id\x18\x05 \x01(\x03\x12\x11\n\tlora_name\x18\x06 \x01(\t\x12\x36\n\x06medium\x18\x07 \x01(\x0e\x32&.openengine_sidecar.rev2.StorageMedium\x12;\n\nextra_keys\x18\x14 \x03(\x0b\x32\'.openengine_sidecar.rev2.OpaqueKeyTuple\x12\x11\n\tgroup_idx\x18\x15 \x01(\r\x12\x1a\n\x12kv_cache_spec_kind\x18\x16 \x01(\t\x12$\n\x1ckv_cache_spec_sliding_window\x18\x17 \x01(\r\"\x95\x01\n\x0c\x42lockRemoved\x12:\n\x0c\x62lock_hashes\x18\x01 \x03(\x0b\x32$.openengine_sidecar.rev2.KvBlockHash\x12\x36\n\x06medium\x18\x02 \x01(\x0e\x32&.openengine_sidecar.rev2.StorageMedium\x12\x11\n\tgroup_idx\x18\x03 \x01(\r\"\x12\n\x10\x41llBlocksCleared\".\n\x0bKvBlockHash\x12\r\n\x05value\x18\x01 \x01(\x0c\x12\x10\n\x08\x65ncoding\x18\x02 \x01(\t\" \n\x0eOpaqueKeyTuple\x12\x0e\n\x06values\x18\x01 \x03(\t*\x9c\x01\n\rStorageMedium\x12\x1e\n\x1aSTORAGE_MEDIUM_UNSPECIFIED\x10\x00\x12\x16\n\x12STORAGE_MEDIUM_GPU\x10\x01\x12\x1d\n\x19STORAGE_MEDIUM_CPU_PINNED\x10\x02\x12\x17\n\x13STORAGE_MEDIUM_DISK\x10\x03\x12\x1b\n\x17STORAGE_MEDIUM_EXTERNAL\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,36 +35,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_STORAGEMEDIUM']._serialized_start=2780
   _globals['_STORAGEMEDIUM']._serialized_end=2936
-  _globals['_ALLBLOCKSCLEARED']._serialized_start=140
-  _globals['_ALLBLOCKSCLEARED']._serialized_end=158
-  _globals['_BLOCKREMOVED']._serialized_start=161
-  _globals['_BLOCKREMOVED']._serialized_end=310
-  _globals['_BLOCKSTORED']._serialized_start=313
-  _globals['_BLOCKSTORED']._serialized_end=728
-  _globals['_GETKVCONNECTORINFOREQUEST']._serialized_start=730
-  _globals['_GETKVCONNECTORINFOREQUEST']._serialized_end=757
-  _globals['_GETKVEVENTSOURCESREQUEST']._serialized_start=759
-  _globals['_GETKVEVENTSOURCESREQUEST']._serialized_end=814
-  _globals['_GETKVEVENTSOURCESRESPONSE']._serialized_start=816
-  _globals['_GETKVEVENTSOURCESRESPONSE']._serialized_end=900
-  _globals['_KVBLOCKHASH']._serialized_start=902
-  _globals['_KVBLOCKHASH']._serialized_end=948
-  _globals['_KVCONNECTORINFO']._serialized_start=951
-  _globals['_KVCONNECTORINFO']._serialized_end=1405
-  _globals['_KVENDPOINT']._serialized_start=1407
-  _globals['_KVENDPOINT']._serialized_end=1465
-  _globals['_KVEVENT']._serialized_start=1468
-  _globals['_KVEVENT']._serialized_end=1764
-  _globals['_KVEVENTBATCH']._serialized_start=1767
-  _globals['_KVEVENTBATCH']._serialized_end=1914
-  _globals['_KVEVENTSOURCE']._serialized_start=1917
-  _globals['_KVEVENTSOURCE']._serialized_end=2291
-  _globals['_KVSESSIONREF']._serialized_start=2294
-  _globals['_KVSESSIONREF']._serialized_end=2479
-  _globals['_OPAQUEKEYTUPLE']._serialized_start=2481
-  _globals['_OPAQUEKEYTUPLE']._serialized_end=2513
-  _globals['_SUBSCRIBEKVEVENTSREQUEST']._serialized_start=2515
-  _globals['_SUBSCRIBEKVEVENTSREQUEST']._serialized_end=2627
-  _globals['_SUBSCRIBEKVEVENTSRESPONSE']._serialized_start=2630
-  _globals['_SUBSCRIBEKVEVENTSRESPONSE']._serialized_end=2777
+  _globals['_GETKVCONNECTORINFOREQUEST']._serialized_start=140
+  _globals['_GETKVCONNECTORINFOREQUEST']._serialized_end=167
+  _globals['_KVCONNECTORINFO']._serialized_start=170
+  _globals['_KVCONNECTORINFO']._serialized_end=624
+  _globals['_KVENDPOINT']._serialized_start=626
+  _globals['_KVENDPOINT']._serialized_end=684
+  _globals['_KVSESSIONREF']._serialized_start=687
+  _globals['_KVSESSIONREF']._serialized_end=872
+  _globals['_GETKVEVENTSOURCESREQUEST']._serialized_start=874
+  _globals['_GETKVEVENTSOURCESREQUEST']._serialized_end=929
+  _globals['_GETKVEVENTSOURCESRESPONSE']._serialized_start=931
+  _globals['_GETKVEVENTSOURCESRESPONSE']._serialized_end=1015
+  _globals['_KVEVENTSOURCE']._serialized_start=1018
+  _globals['_KVEVENTSOURCE']._serialized_end=1392
+  _globals['_SUBSCRIBEKVEVENTSREQUEST']._serialized_start=1394
+  _globals['_SUBSCRIBEKVEVENTSREQUEST']._serialized_end=1506
+  _globals['_SUBSCRIBEKVEVENTSRESPONSE']._serialized_start=1509
+  _globals['_SUBSCRIBEKVEVENTSRESPONSE']._serialized_end=1656
+  _globals['_KVEVENTBATCH']._serialized_start=1659
+  _globals['_KVEVENTBATCH']._serialized_end=1806
+  _globals['_KVEVENT']._serialized_start=1809
+  _globals['_KVEVENT']._serialized_end=2105
+  _globals['_BLOCKSTORED']._serialized_start=2108
+  _globals['_BLOCKSTORED']._serialized_end=2523
+  _globals['_BLOCKREMOVED']._serialized_start=2526
+  _globals['_BLOCKREMOVED']._serialized_end=2675
+  _globals['_ALLBLOCKSCLEARED']._serialized_start=2677
+  _globals['_ALLBLOCKSCLEARED']._serialized_end=2695
+  _globals['_KVBLOCKHASH']._serialized_start=2697
+  _globals['_KVBLOCKHASH']._serialized_end=2743
+  _globals['_OPAQUEKEYTUPLE']._serialized_start=2745
+  _globals['_OPAQUEKEYTUPLE']._serialized_end=2777
 # @@protoc_insertion_point(module_scope)

@@ -27,7 +27,7 @@ from openengine_sidecar.proto.rev2 import error_pb2 as openengine__sidecar_dot_p
 from openengine_sidecar.proto.rev2 import kv_pb2 as openengine__sidecar_dot_proto_dot_rev2_dot_kv__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-openengine_sidecar/proto/rev2/lifecycle.proto\x12\x17openengine_sidecar.rev2\x1a*openengine_sidecar/proto/rev2/engine.proto\x1a)openengine_sidecar/proto/rev2/error.proto\x1a&openengine_sidecar/proto/rev2/kv.proto\"\xa9\x01\n\x0c\x41\x62ortRequest\x12\x14\n\nrequest_id\x18\x01 \x01(\tH\x00\x12;\n\nkv_session\x18\x02 \x01(\x0b\x32%.openengine_sidecar.rev2.KvSessionRefH\x00\x12<\n\x0c\x61ll_requests\x18\x03 \x01(\x0b\x32$.openengine_sidecar.rev2.AllRequestsH\x00\x42\x08\n\x06target\"V\n\rAbortResponse\x12\x34\n\x06status\x18\x01 \x01(\x0e\x32$.openengine_sidecar.rev2.AbortStatus\x12\x0f\n\x07message\x18\x02 \x01(\t\"\r\n\x0b\x41llRequests\"{\n\x0c\x44rainRequest\x12#\n\x1bstop_accepting_new_requests\x18\x01 \x01(\x08\x12\x18\n\x0b\x64\x65\x61\x64line_ms\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x1c\n\x14\x61\x62ort_after_deadline\x18\x03 \x01(\x08\x42\x0e\n\x0c_deadline_ms\"\x82\x02\n\rDrainResponse\x12\x34\n\x05state\x18\x01 \x01(\x0e\x32#.openengine_sidecar.rev2.DrainStateH\x00\x12\x35\n\x05\x65rror\x18\x05 \x01(\x0b\x32$.openengine_sidecar.rev2.EngineErrorH\x00\x12\x1f\n\x12in_flight_requests\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x1d\n\x10open_kv_sessions\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x0f\n\x07message\x18\x04 \x01(\tB\x07\n\x05\x65ventB\x15\n\x13_in_flight_requestsB\x13\n\x11_open_kv_sessions\"a\n\x0bHealthCheck\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x33\n\x05state\x18\x02 \x01(\x0e\x32$.openengine_sidecar.rev2.HealthState\x12\x0f\n\x07message\x18\x03 \x01(\t\"r\n\rHealthRequest\x12\x1f\n\x17include_inference_probe\x18\x01 \x01(\x08\x12\r\n\x05model\x18\x02 \x01(\t\x12\x31\n\x04role\x18\x03 \x01(\x0e\x32#.openengine_sidecar.rev2.EngineRole\"{\n\x0eHealthResponse\x12\x33\n\x05state\x18\x01 \x01(\x0e\x32$.openengine_sidecar.rev2.HealthState\x12\x34\n\x06\x63hecks\x18\x02 \x03(\x0b\x32$.openengine_sidecar.rev2.HealthCheck*h\n\x0b\x41\x62ortStatus\x12\x1c\n\x18\x41\x42ORT_STATUS_UNSPECIFIED\x10\x00\x12\x18\n\x14\x41\x42ORT_STATUS_ABORTED\x10\x01\x12!\n\x1d\x41\x42ORT_STATUS_ALREADY_FINISHED\x10\x02*y\n\nDrainState\x12\x1b\n\x17\x44RAIN_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x44RAIN_STATE_STARTED\x10\x01\x12\x1b\n\x17\x44RAIN_STATE_IN_PROGRESS\x10\x02\x12\x18\n\x14\x44RAIN_STATE_COMPLETE\x10\x03*\xb0\x01\n\x0bHealthState\x12\x1c\n\x18HEALTH_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15HEALTH_STATE_STARTING\x10\x01\x12\x16\n\x12HEALTH_STATE_READY\x10\x02\x12\x19\n\x15HEALTH_STATE_DEGRADED\x10\x03\x12\x19\n\x15HEALTH_STATE_DRAINING\x10\x04\x12\x1a\n\x16HEALTH_STATE_NOT_READY\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-openengine_sidecar/proto/rev2/lifecycle.proto\x12\x17openengine_sidecar.rev2\x1a*openengine_sidecar/proto/rev2/engine.proto\x1a)openengine_sidecar/proto/rev2/error.proto\x1a&openengine_sidecar/proto/rev2/kv.proto\"\xa9\x01\n\x0c\x41\x62ortRequest\x12\x14\n\nrequest_id\x18\x01 \x01(\tH\x00\x12;\n\nkv_session\x18\x02 \x01(\x0b\x32%.openengine_sidecar.rev2.KvSessionRefH\x00\x12<\n\x0c\x61ll_requests\x18\x03 \x01(\x0b\x32$.openengine_sidecar.rev2.AllRequestsH\x00\x42\x08\n\x06target\"\r\n\x0b\x41llRequests\"V\n\rAbortResponse\x12\x34\n\x06status\x18\x01 \x01(\x0e\x32$.openengine_sidecar.rev2.AbortStatus\x12\x0f\n\x07message\x18\x02 \x01(\t\"{\n\x0c\x44rainRequest\x12#\n\x1bstop_accepting_new_requests\x18\x01 \x01(\x08\x12\x18\n\x0b\x64\x65\x61\x64line_ms\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x1c\n\x14\x61\x62ort_after_deadline\x18\x03 \x01(\x08\x42\x0e\n\x0c_deadline_ms\"\x82\x02\n\rDrainResponse\x12\x34\n\x05state\x18\x01 \x01(\x0e\x32#.openengine_sidecar.rev2.DrainStateH\x00\x12\x35\n\x05\x65rror\x18\x05 \x01(\x0b\x32$.openengine_sidecar.rev2.EngineErrorH\x00\x12\x1f\n\x12in_flight_requests\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x1d\n\x10open_kv_sessions\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x0f\n\x07message\x18\x04 \x01(\tB\x07\n\x05\x65ventB\x15\n\x13_in_flight_requestsB\x13\n\x11_open_kv_sessions\"r\n\rHealthRequest\x12\x1f\n\x17include_inference_probe\x18\x01 \x01(\x08\x12\r\n\x05model\x18\x02 \x01(\t\x12\x31\n\x04role\x18\x03 \x01(\x0e\x32#.openengine_sidecar.rev2.EngineRole\"{\n\x0eHealthResponse\x12\x33\n\x05state\x18\x01 \x01(\x0e\x32$.openengine_sidecar.rev2.HealthState\x12\x34\n\x06\x63hecks\x18\x02 \x03(\x0b\x32$.openengine_sidecar.rev2.HealthCheck\"a\n\x0bHealthCheck\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x33\n\x05state\x18\x02 \x01(\x0e\x32$.openengine_sidecar.rev2.HealthState\x12\x0f\n\x07message\x18\x03 \x01(\t*h\n\x0b\x41\x62ortStatus\x12\x1c\n\x18\x41\x42ORT_STATUS_UNSPECIFIED\x10\x00\x12\x18\n\x14\x41\x42ORT_STATUS_ABORTED\x10\x01\x12!\n\x1d\x41\x42ORT_STATUS_ALREADY_FINISHED\x10\x02*y\n\nDrainState\x12\x1b\n\x17\x44RAIN_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x44RAIN_STATE_STARTED\x10\x01\x12\x1b\n\x17\x44RAIN_STATE_IN_PROGRESS\x10\x02\x12\x18\n\x14\x44RAIN_STATE_COMPLETE\x10\x03*\xb0\x01\n\x0bHealthState\x12\x1c\n\x18HEALTH_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15HEALTH_STATE_STARTING\x10\x01\x12\x16\n\x12HEALTH_STATE_READY\x10\x02\x12\x19\n\x15HEALTH_STATE_DEGRADED\x10\x03\x12\x19\n\x15HEALTH_STATE_DRAINING\x10\x04\x12\x1a\n\x16HEALTH_STATE_NOT_READY\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,18 +42,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HEALTHSTATE']._serialized_end=1608
   _globals['_ABORTREQUEST']._serialized_start=202
   _globals['_ABORTREQUEST']._serialized_end=371
-  _globals['_ABORTRESPONSE']._serialized_start=373
-  _globals['_ABORTRESPONSE']._serialized_end=459
-  _globals['_ALLREQUESTS']._serialized_start=461
-  _globals['_ALLREQUESTS']._serialized_end=474
+  _globals['_ALLREQUESTS']._serialized_start=373
+  _globals['_ALLREQUESTS']._serialized_end=386
+  _globals['_ABORTRESPONSE']._serialized_start=388
+  _globals['_ABORTRESPONSE']._serialized_end=474
   _globals['_DRAINREQUEST']._serialized_start=476
   _globals['_DRAINREQUEST']._serialized_end=599
   _globals['_DRAINRESPONSE']._serialized_start=602
   _globals['_DRAINRESPONSE']._serialized_end=860
-  _globals['_HEALTHCHECK']._serialized_start=862
-  _globals['_HEALTHCHECK']._serialized_end=959
-  _globals['_HEALTHREQUEST']._serialized_start=961
-  _globals['_HEALTHREQUEST']._serialized_end=1075
-  _globals['_HEALTHRESPONSE']._serialized_start=1077
-  _globals['_HEALTHRESPONSE']._serialized_end=1200
+  _globals['_HEALTHREQUEST']._serialized_start=862
+  _globals['_HEALTHREQUEST']._serialized_end=976
+  _globals['_HEALTHRESPONSE']._serialized_start=978
+  _globals['_HEALTHRESPONSE']._serialized_end=1101
+  _globals['_HEALTHCHECK']._serialized_start=1103
+  _globals['_HEALTHCHECK']._serialized_end=1200
 # @@protoc_insertion_point(module_scope)

@@ -55,6 +55,10 @@ class AbortRequest(_message.Message):
     all_requests: AllRequests
     def __init__(self, request_id: _Optional[str] = ..., kv_session: _Optional[_Union[_kv_pb2.KvSessionRef, _Mapping]] = ..., all_requests: _Optional[_Union[AllRequests, _Mapping]] = ...) -> None: ...
 
+class AllRequests(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class AbortResponse(_message.Message):
     __slots__ = ("status", "message")
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -62,10 +66,6 @@ class AbortResponse(_message.Message):
     status: AbortStatus
     message: str
     def __init__(self, status: _Optional[_Union[AbortStatus, str]] = ..., message: _Optional[str] = ...) -> None: ...
-
-class AllRequests(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
 
 class DrainRequest(_message.Message):
     __slots__ = ("stop_accepting_new_requests", "deadline_ms", "abort_after_deadline")
@@ -91,16 +91,6 @@ class DrainResponse(_message.Message):
     message: str
     def __init__(self, state: _Optional[_Union[DrainState, str]] = ..., error: _Optional[_Union[_error_pb2.EngineError, _Mapping]] = ..., in_flight_requests: _Optional[int] = ..., open_kv_sessions: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
-class HealthCheck(_message.Message):
-    __slots__ = ("name", "state", "message")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    STATE_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    name: str
-    state: HealthState
-    message: str
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[_Union[HealthState, str]] = ..., message: _Optional[str] = ...) -> None: ...
-
 class HealthRequest(_message.Message):
     __slots__ = ("include_inference_probe", "model", "role")
     INCLUDE_INFERENCE_PROBE_FIELD_NUMBER: _ClassVar[int]
@@ -118,3 +108,13 @@ class HealthResponse(_message.Message):
     state: HealthState
     checks: _containers.RepeatedCompositeFieldContainer[HealthCheck]
     def __init__(self, state: _Optional[_Union[HealthState, str]] = ..., checks: _Optional[_Iterable[_Union[HealthCheck, _Mapping]]] = ...) -> None: ...
+
+class HealthCheck(_message.Message):
+    __slots__ = ("name", "state", "message")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    state: HealthState
+    message: str
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[_Union[HealthState, str]] = ..., message: _Optional[str] = ...) -> None: ...

@@ -24,25 +24,25 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(openengine_sidecar/proto/rev2/lora.proto\x12\x17openengine_sidecar.rev2\"\x12\n\x10ListLorasRequest\"K\n\x11ListLorasResponse\x12\x36\n\x08\x61\x64\x61pters\x18\x01 \x03(\x0b\x32$.openengine_sidecar.rev2.LoraAdapter\"H\n\x0fLoadLoraRequest\x12\x35\n\x07\x61\x64\x61pter\x18\x01 \x01(\x0b\x32$.openengine_sidecar.rev2.LoraAdapter\"a\n\x10LoadLoraResponse\x12\x35\n\x07\x61\x64\x61pter\x18\x01 \x01(\x0b\x32$.openengine_sidecar.rev2.LoraAdapter\x12\x16\n\x0e\x61lready_loaded\x18\x02 \x01(\x08\"F\n\x0bLoraAdapter\x12\x0f\n\x07lora_id\x18\x01 \x01(\x03\x12\x11\n\tlora_name\x18\x02 \x01(\t\x12\x13\n\x0bsource_path\x18\x03 \x01(\t\"&\n\x11UnloadLoraRequest\x12\x11\n\tlora_name\x18\x01 \x01(\t\"K\n\x12UnloadLoraResponse\x12\x35\n\x07\x61\x64\x61pter\x18\x01 \x01(\x0b\x32$.openengine_sidecar.rev2.LoraAdapterb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(openengine_sidecar/proto/rev2/lora.proto\x12\x17openengine_sidecar.rev2\"F\n\x0bLoraAdapter\x12\x0f\n\x07lora_id\x18\x01 \x01(\x03\x12\x11\n\tlora_name\x18\x02 \x01(\t\x12\x13\n\x0bsource_path\x18\x03 \x01(\t\"H\n\x0fLoadLoraRequest\x12\x35\n\x07\x61\x64\x61pter\x18\x01 \x01(\x0b\x32$.openengine_sidecar.rev2.LoraAdapter\"a\n\x10LoadLoraResponse\x12\x35\n\x07\x61\x64\x61pter\x18\x01 \x01(\x0b\x32$.openengine_sidecar.rev2.LoraAdapter\x12\x16\n\x0e\x61lready_loaded\x18\x02 \x01(\x08\"&\n\x11UnloadLoraRequest\x12\x11\n\tlora_name\x18\x01 \x01(\t\"K\n\x12UnloadLoraResponse\x12\x35\n\x07\x61\x64\x61pter\x18\x01 \x01(\x0b\x32$.openengine_sidecar.rev2.LoraAdapter\"\x12\n\x10ListLorasRequest\"K\n\x11ListLorasResponse\x12\x36\n\x08\x61\x64\x61pters\x18\x01 \x03(\x0b\x32$.openengine_sidecar.rev2.LoraAdapterb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'openengine_sidecar.proto.rev2.lora_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LISTLORASREQUEST']._serialized_start=69
-  _globals['_LISTLORASREQUEST']._serialized_end=87
-  _globals['_LISTLORASRESPONSE']._serialized_start=89
-  _globals['_LISTLORASRESPONSE']._serialized_end=164
-  _globals['_LOADLORAREQUEST']._serialized_start=166
-  _globals['_LOADLORAREQUEST']._serialized_end=238
-  _globals['_LOADLORARESPONSE']._serialized_start=240
-  _globals['_LOADLORARESPONSE']._serialized_end=337
-  _globals['_LORAADAPTER']._serialized_start=339
-  _globals['_LORAADAPTER']._serialized_end=409
-  _globals['_UNLOADLORAREQUEST']._serialized_start=411
-  _globals['_UNLOADLORAREQUEST']._serialized_end=449
-  _globals['_UNLOADLORARESPONSE']._serialized_start=451
-  _globals['_UNLOADLORARESPONSE']._serialized_end=526
+  _globals['_LORAADAPTER']._serialized_start=69
+  _globals['_LORAADAPTER']._serialized_end=139
+  _globals['_LOADLORAREQUEST']._serialized_start=141
+  _globals['_LOADLORAREQUEST']._serialized_end=213
+  _globals['_LOADLORARESPONSE']._serialized_start=215
+  _globals['_LOADLORARESPONSE']._serialized_end=312
+  _globals['_UNLOADLORAREQUEST']._serialized_start=314
+  _globals['_UNLOADLORAREQUEST']._serialized_end=352
+  _globals['_UNLOADLORARESPONSE']._serialized_start=354
+  _globals['_UNLOADLORARESPONSE']._serialized_end=429
+  _globals['_LISTLORASREQUEST']._serialized_start=431
+  _globals['_LISTLORASREQUEST']._serialized_end=449
+  _globals['_LISTLORASRESPONSE']._serialized_start=451
+  _globals['_LISTLORASRESPONSE']._serialized_end=526
 # @@protoc_insertion_point(module_scope)

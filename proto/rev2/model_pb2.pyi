@@ -39,49 +39,11 @@ GUIDED_DECODING_MODE_STRUCTURAL_TAG: GuidedDecodingMode
 GUIDED_DECODING_MODE_CHOICE: GuidedDecodingMode
 GUIDED_DECODING_MODE_JSON_OBJECT: GuidedDecodingMode
 
-class GenerationCapabilities(_message.Message):
-    __slots__ = ("prompt_logprobs", "output_logprobs", "guided_decoding", "max_num_sequences", "supports_priority", "supports_stop_in_output", "supports_cache_salt", "supports_prefix_cache_bypass")
-    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
-    OUTPUT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
-    GUIDED_DECODING_FIELD_NUMBER: _ClassVar[int]
-    MAX_NUM_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
-    SUPPORTS_PRIORITY_FIELD_NUMBER: _ClassVar[int]
-    SUPPORTS_STOP_IN_OUTPUT_FIELD_NUMBER: _ClassVar[int]
-    SUPPORTS_CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
-    SUPPORTS_PREFIX_CACHE_BYPASS_FIELD_NUMBER: _ClassVar[int]
-    prompt_logprobs: LogprobCapabilities
-    output_logprobs: LogprobCapabilities
-    guided_decoding: GuidedDecodingCapabilities
-    max_num_sequences: int
-    supports_priority: bool
-    supports_stop_in_output: bool
-    supports_cache_salt: bool
-    supports_prefix_cache_bypass: bool
-    def __init__(self, prompt_logprobs: _Optional[_Union[LogprobCapabilities, _Mapping]] = ..., output_logprobs: _Optional[_Union[LogprobCapabilities, _Mapping]] = ..., guided_decoding: _Optional[_Union[GuidedDecodingCapabilities, _Mapping]] = ..., max_num_sequences: _Optional[int] = ..., supports_priority: _Optional[bool] = ..., supports_stop_in_output: _Optional[bool] = ..., supports_cache_salt: _Optional[bool] = ..., supports_prefix_cache_bypass: _Optional[bool] = ...) -> None: ...
-
 class GetModelInfoRequest(_message.Message):
     __slots__ = ("model",)
     MODEL_FIELD_NUMBER: _ClassVar[int]
     model: str
     def __init__(self, model: _Optional[str] = ...) -> None: ...
-
-class GuidedDecodingCapabilities(_message.Message):
-    __slots__ = ("supported", "modes")
-    SUPPORTED_FIELD_NUMBER: _ClassVar[int]
-    MODES_FIELD_NUMBER: _ClassVar[int]
-    supported: bool
-    modes: _containers.RepeatedScalarFieldContainer[GuidedDecodingMode]
-    def __init__(self, supported: _Optional[bool] = ..., modes: _Optional[_Iterable[_Union[GuidedDecodingMode, str]]] = ...) -> None: ...
-
-class LogprobCapabilities(_message.Message):
-    __slots__ = ("supported", "candidate_selection_modes", "max_top_n")
-    SUPPORTED_FIELD_NUMBER: _ClassVar[int]
-    CANDIDATE_SELECTION_MODES_FIELD_NUMBER: _ClassVar[int]
-    MAX_TOP_N_FIELD_NUMBER: _ClassVar[int]
-    supported: bool
-    candidate_selection_modes: _containers.RepeatedScalarFieldContainer[CandidateTokenSelectionMode]
-    max_top_n: int
-    def __init__(self, supported: _Optional[bool] = ..., candidate_selection_modes: _Optional[_Iterable[_Union[CandidateTokenSelectionMode, str]]] = ..., max_top_n: _Optional[int] = ...) -> None: ...
 
 class ModelInfo(_message.Message):
     __slots__ = ("model_id", "served_model_name", "served_model_aliases", "max_context_length", "max_output_tokens", "kv_block_size", "total_kv_blocks", "max_running_requests", "max_batched_tokens", "tokenizer_modes", "supports_text_input", "supports_token_ids_input", "generation", "supports_lora", "supports_multimodal", "reasoning_parser", "tool_call_parser", "tasks", "multimodal_capabilities")
@@ -124,6 +86,44 @@ class ModelInfo(_message.Message):
     tasks: TaskCapabilities
     multimodal_capabilities: MultimodalCapabilities
     def __init__(self, model_id: _Optional[str] = ..., served_model_name: _Optional[str] = ..., served_model_aliases: _Optional[_Iterable[str]] = ..., max_context_length: _Optional[int] = ..., max_output_tokens: _Optional[int] = ..., kv_block_size: _Optional[int] = ..., total_kv_blocks: _Optional[int] = ..., max_running_requests: _Optional[int] = ..., max_batched_tokens: _Optional[int] = ..., tokenizer_modes: _Optional[_Iterable[str]] = ..., supports_text_input: _Optional[bool] = ..., supports_token_ids_input: _Optional[bool] = ..., generation: _Optional[_Union[GenerationCapabilities, _Mapping]] = ..., supports_lora: _Optional[bool] = ..., supports_multimodal: _Optional[bool] = ..., reasoning_parser: _Optional[str] = ..., tool_call_parser: _Optional[str] = ..., tasks: _Optional[_Union[TaskCapabilities, _Mapping]] = ..., multimodal_capabilities: _Optional[_Union[MultimodalCapabilities, _Mapping]] = ...) -> None: ...
+
+class GenerationCapabilities(_message.Message):
+    __slots__ = ("prompt_logprobs", "output_logprobs", "guided_decoding", "max_num_sequences", "supports_priority", "supports_stop_in_output", "supports_cache_salt", "supports_prefix_cache_bypass")
+    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    GUIDED_DECODING_FIELD_NUMBER: _ClassVar[int]
+    MAX_NUM_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    SUPPORTS_PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    SUPPORTS_STOP_IN_OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    SUPPORTS_CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
+    SUPPORTS_PREFIX_CACHE_BYPASS_FIELD_NUMBER: _ClassVar[int]
+    prompt_logprobs: LogprobCapabilities
+    output_logprobs: LogprobCapabilities
+    guided_decoding: GuidedDecodingCapabilities
+    max_num_sequences: int
+    supports_priority: bool
+    supports_stop_in_output: bool
+    supports_cache_salt: bool
+    supports_prefix_cache_bypass: bool
+    def __init__(self, prompt_logprobs: _Optional[_Union[LogprobCapabilities, _Mapping]] = ..., output_logprobs: _Optional[_Union[LogprobCapabilities, _Mapping]] = ..., guided_decoding: _Optional[_Union[GuidedDecodingCapabilities, _Mapping]] = ..., max_num_sequences: _Optional[int] = ..., supports_priority: _Optional[bool] = ..., supports_stop_in_output: _Optional[bool] = ..., supports_cache_salt: _Optional[bool] = ..., supports_prefix_cache_bypass: _Optional[bool] = ...) -> None: ...
+
+class LogprobCapabilities(_message.Message):
+    __slots__ = ("supported", "candidate_selection_modes", "max_top_n")
+    SUPPORTED_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATE_SELECTION_MODES_FIELD_NUMBER: _ClassVar[int]
+    MAX_TOP_N_FIELD_NUMBER: _ClassVar[int]
+    supported: bool
+    candidate_selection_modes: _containers.RepeatedScalarFieldContainer[CandidateTokenSelectionMode]
+    max_top_n: int
+    def __init__(self, supported: _Optional[bool] = ..., candidate_selection_modes: _Optional[_Iterable[_Union[CandidateTokenSelectionMode, str]]] = ..., max_top_n: _Optional[int] = ...) -> None: ...
+
+class GuidedDecodingCapabilities(_message.Message):
+    __slots__ = ("supported", "modes")
+    SUPPORTED_FIELD_NUMBER: _ClassVar[int]
+    MODES_FIELD_NUMBER: _ClassVar[int]
+    supported: bool
+    modes: _containers.RepeatedScalarFieldContainer[GuidedDecodingMode]
+    def __init__(self, supported: _Optional[bool] = ..., modes: _Optional[_Iterable[_Union[GuidedDecodingMode, str]]] = ...) -> None: ...
 
 class MultimodalCapabilities(_message.Message):
     __slots__ = ("aggregate_modalities", "prefill_decode_modalities", "source_types", "supports_per_request_media_options")

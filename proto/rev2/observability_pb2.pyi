@@ -82,6 +82,20 @@ class RankLoadInfo(_message.Message):
     decode_batch_size: int
     def __init__(self, data_parallel_rank: _Optional[int] = ..., running_requests: _Optional[int] = ..., queued_requests: _Optional[int] = ..., used_kv_blocks: _Optional[int] = ..., total_kv_blocks: _Optional[int] = ..., prefill_batch_size: _Optional[int] = ..., decode_batch_size: _Optional[int] = ...) -> None: ...
 
+class SubscribeRuntimeEventsRequest(_message.Message):
+    __slots__ = ("types",)
+    TYPES_FIELD_NUMBER: _ClassVar[int]
+    types: _containers.RepeatedScalarFieldContainer[RuntimeEventType]
+    def __init__(self, types: _Optional[_Iterable[_Union[RuntimeEventType, str]]] = ...) -> None: ...
+
+class SubscribeRuntimeEventsResponse(_message.Message):
+    __slots__ = ("runtime_event", "error")
+    RUNTIME_EVENT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    runtime_event: RuntimeEvent
+    error: _error_pb2.EngineError
+    def __init__(self, runtime_event: _Optional[_Union[RuntimeEvent, _Mapping]] = ..., error: _Optional[_Union[_error_pb2.EngineError, _Mapping]] = ...) -> None: ...
+
 class RuntimeEvent(_message.Message):
     __slots__ = ("event_id", "timestamp_unix_nanos", "type", "attributes")
     class AttributesEntry(_message.Message):
@@ -100,17 +114,3 @@ class RuntimeEvent(_message.Message):
     type: RuntimeEventType
     attributes: _containers.ScalarMap[str, str]
     def __init__(self, event_id: _Optional[str] = ..., timestamp_unix_nanos: _Optional[int] = ..., type: _Optional[_Union[RuntimeEventType, str]] = ..., attributes: _Optional[_Mapping[str, str]] = ...) -> None: ...
-
-class SubscribeRuntimeEventsRequest(_message.Message):
-    __slots__ = ("types",)
-    TYPES_FIELD_NUMBER: _ClassVar[int]
-    types: _containers.RepeatedScalarFieldContainer[RuntimeEventType]
-    def __init__(self, types: _Optional[_Iterable[_Union[RuntimeEventType, str]]] = ...) -> None: ...
-
-class SubscribeRuntimeEventsResponse(_message.Message):
-    __slots__ = ("runtime_event", "error")
-    RUNTIME_EVENT_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    runtime_event: RuntimeEvent
-    error: _error_pb2.EngineError
-    def __init__(self, runtime_event: _Optional[_Union[RuntimeEvent, _Mapping]] = ..., error: _Optional[_Union[_error_pb2.EngineError, _Mapping]] = ...) -> None: ...

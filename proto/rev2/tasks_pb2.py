@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)openengine_sidecar/proto/rev2/tasks.proto\x12\x17openengine_sidecar.rev2\"1\n\x10\x44\x65nseFloatTensor\x12\r\n\x05shape\x18\x01 \x03(\x04\x12\x0e\n\x06values\x18\x02 \x03(\x02\"\xec\x01\n\x12TaskRequestContext\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x11\n\tlora_name\x18\x03 \x01(\t\x12\x15\n\x08priority\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12K\n\x08metadata\x18\x05 \x03(\x0b\x32\x39.openengine_sidecar.rev2.TaskRequestContext.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_priority\"[\n\tTaskUsage\x12\x14\n\x0cinput_tokens\x18\x01 \x01(\x04\x12 \n\x13\x63\x61\x63hed_input_tokens\x18\x02 \x01(\x04H\x00\x88\x01\x01\x42\x16\n\x14_cached_input_tokens*\x89\x01\n\x15TaskOutputGranularity\x12\'\n#TASK_OUTPUT_GRANULARITY_UNSPECIFIED\x10\x00\x12$\n TASK_OUTPUT_GRANULARITY_SEQUENCE\x10\x01\x12!\n\x1dTASK_OUTPUT_GRANULARITY_TOKEN\x10\x02*\xc1\x02\n\x12TaskValueSemantics\x12$\n TASK_VALUE_SEMANTICS_UNSPECIFIED\x10\x00\x12\x1f\n\x1bTASK_VALUE_SEMANTICS_LOGITS\x10\x01\x12&\n\"TASK_VALUE_SEMANTICS_PROBABILITIES\x10\x02\x12*\n&TASK_VALUE_SEMANTICS_LOG_PROBABILITIES\x10\x03\x12#\n\x1fTASK_VALUE_SEMANTICS_SIMILARITY\x10\x04\x12\"\n\x1eTASK_VALUE_SEMANTICS_RELEVANCE\x10\x05\x12\x1f\n\x1bTASK_VALUE_SEMANTICS_REWARD\x10\x06\x12&\n\"TASK_VALUE_SEMANTICS_MODEL_DEFINED\x10\x07\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)openengine_sidecar/proto/rev2/tasks.proto\x12\x17openengine_sidecar.rev2\"\xec\x01\n\x12TaskRequestContext\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x11\n\tlora_name\x18\x03 \x01(\t\x12\x15\n\x08priority\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12K\n\x08metadata\x18\x05 \x03(\x0b\x32\x39.openengine_sidecar.rev2.TaskRequestContext.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_priority\"[\n\tTaskUsage\x12\x14\n\x0cinput_tokens\x18\x01 \x01(\x04\x12 \n\x13\x63\x61\x63hed_input_tokens\x18\x02 \x01(\x04H\x00\x88\x01\x01\x42\x16\n\x14_cached_input_tokens\"1\n\x10\x44\x65nseFloatTensor\x12\r\n\x05shape\x18\x01 \x03(\x04\x12\x0e\n\x06values\x18\x02 \x03(\x02*\x89\x01\n\x15TaskOutputGranularity\x12\'\n#TASK_OUTPUT_GRANULARITY_UNSPECIFIED\x10\x00\x12$\n TASK_OUTPUT_GRANULARITY_SEQUENCE\x10\x01\x12!\n\x1dTASK_OUTPUT_GRANULARITY_TOKEN\x10\x02*\xc1\x02\n\x12TaskValueSemantics\x12$\n TASK_VALUE_SEMANTICS_UNSPECIFIED\x10\x00\x12\x1f\n\x1bTASK_VALUE_SEMANTICS_LOGITS\x10\x01\x12&\n\"TASK_VALUE_SEMANTICS_PROBABILITIES\x10\x02\x12*\n&TASK_VALUE_SEMANTICS_LOG_PROBABILITIES\x10\x03\x12#\n\x1fTASK_VALUE_SEMANTICS_SIMILARITY\x10\x04\x12\"\n\x1eTASK_VALUE_SEMANTICS_RELEVANCE\x10\x05\x12\x1f\n\x1bTASK_VALUE_SEMANTICS_REWARD\x10\x06\x12&\n\"TASK_VALUE_SEMANTICS_MODEL_DEFINED\x10\x07\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,12 +37,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TASKOUTPUTGRANULARITY']._serialized_end=591
   _globals['_TASKVALUESEMANTICS']._serialized_start=594
   _globals['_TASKVALUESEMANTICS']._serialized_end=915
-  _globals['_DENSEFLOATTENSOR']._serialized_start=70
-  _globals['_DENSEFLOATTENSOR']._serialized_end=119
-  _globals['_TASKREQUESTCONTEXT']._serialized_start=122
-  _globals['_TASKREQUESTCONTEXT']._serialized_end=358
-  _globals['_TASKREQUESTCONTEXT_METADATAENTRY']._serialized_start=298
-  _globals['_TASKREQUESTCONTEXT_METADATAENTRY']._serialized_end=345
-  _globals['_TASKUSAGE']._serialized_start=360
-  _globals['_TASKUSAGE']._serialized_end=451
+  _globals['_TASKREQUESTCONTEXT']._serialized_start=71
+  _globals['_TASKREQUESTCONTEXT']._serialized_end=307
+  _globals['_TASKREQUESTCONTEXT_METADATAENTRY']._serialized_start=247
+  _globals['_TASKREQUESTCONTEXT_METADATAENTRY']._serialized_end=294
+  _globals['_TASKUSAGE']._serialized_start=309
+  _globals['_TASKUSAGE']._serialized_end=400
+  _globals['_DENSEFLOATTENSOR']._serialized_start=402
+  _globals['_DENSEFLOATTENSOR']._serialized_end=451
 # @@protoc_insertion_point(module_scope)

@@ -35,14 +35,6 @@ TASK_VALUE_SEMANTICS_RELEVANCE: TaskValueSemantics
 TASK_VALUE_SEMANTICS_REWARD: TaskValueSemantics
 TASK_VALUE_SEMANTICS_MODEL_DEFINED: TaskValueSemantics
 
-class DenseFloatTensor(_message.Message):
-    __slots__ = ("shape", "values")
-    SHAPE_FIELD_NUMBER: _ClassVar[int]
-    VALUES_FIELD_NUMBER: _ClassVar[int]
-    shape: _containers.RepeatedScalarFieldContainer[int]
-    values: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, shape: _Optional[_Iterable[int]] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
-
 class TaskRequestContext(_message.Message):
     __slots__ = ("request_id", "model", "lora_name", "priority", "metadata")
     class MetadataEntry(_message.Message):
@@ -71,3 +63,11 @@ class TaskUsage(_message.Message):
     input_tokens: int
     cached_input_tokens: int
     def __init__(self, input_tokens: _Optional[int] = ..., cached_input_tokens: _Optional[int] = ...) -> None: ...
+
+class DenseFloatTensor(_message.Message):
+    __slots__ = ("shape", "values")
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    values: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, shape: _Optional[_Iterable[int]] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
