@@ -84,7 +84,7 @@ prepare_environment() {
     if is_prepared "$extra"; then return; fi
     say "Preparing $VENV (once; logs in $INSTALL_LOGS)"
     mkdir -p "$INSTALL_LOGS" || die "cannot write to $INSTALL_LOGS"
-    if ! [ -x "$PYTHON" ]; then
+    if ! "$PYTHON" -m pip --version >/dev/null 2>&1; then # absent, or left half made
         python="$(find_python)" || die "no Python 3.11 or later that has venv and ensurepip is on the path" \
             "(tried python3.13, python3.12, python3.11, python3, python; on Debian: apt install python3-venv)"
         step "creating a virtual environment with $("$python" --version 2>&1)" venv "$python" -m venv "$VENV"
