@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from openengine_sidecar.actors.config import FileDiscoveryConfig, ReporterConfig, SidecarConfig
+from openengine_sidecar.actors.reporter.extras import require_http
 from openengine_sidecar.launch.log_filter import LogFilter
 from openengine_sidecar.launch.logs import LogOptions
 from openengine_sidecar.launch.options import SERVE_SETTINGS
@@ -26,7 +27,7 @@ def sidecar_config(values: Mapping[str, object]) -> SidecarConfig:
         values: converted values of the settings of `serve` by parameter name; None stands for not given.
 
     Raises:
-        ConfigurationError: two settings contradict each other.
+        ConfigurationError: two settings contradict each other, or one needs an extra that is not installed.
     """
     sections = _by_section(values)
     identity, discovery = sections["identity"], sections["discovery"]
@@ -37,6 +38,8 @@ def sidecar_config(values: Mapping[str, object]) -> SidecarConfig:
     config = SidecarConfig(**{name: SECTIONS[name](**fields) for name, fields in sections.items()})
     _check_store(config.discovery)
     _check_paths(config.reporter)
+    if config.reporter.port is not None:
+        require_http()
     return config
 
 

@@ -39,7 +39,7 @@ class Setting(click.Option):
         default_text: str | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(list(flags), envvar=list(variables), help=text, show_envvar=True, **options)
+        super().__init__(list(flags), envvar=list(variables), help=text, **options)
         self.heading = heading
         self.fields = tuple(fields)
         self.default_text = _default_text(self.fields) if default_text is None else default_text
@@ -53,6 +53,11 @@ class Setting(click.Option):
     def placeholder(self) -> str:
         """What stands for the value in the help; empty for a plain flag."""
         return "" if self.is_flag else f"<{self.metavar or self.type.name}>"
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        """Name flags and variables, where a value is refused."""
+        del ctx
+        return f"{', '.join(self.opts)} ({', '.join(self.variables)})" if self.variables else ", ".join(self.opts)
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         """Return the two columns of the help."""

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from openengine_sidecar.actors.config import SidecarConfig
+from openengine_sidecar.actors.reporter import extras
 from openengine_sidecar.launch.configuration import default_store, draw_instance_id, sidecar_config, with_suffix
 from openengine_sidecar.launch.options import SERVE_SETTINGS
 from openengine_sidecar.launch.options.setting import SECTIONS, Setting
@@ -184,6 +185,13 @@ def test_minus_one_turns_the_system_port_off(required: tuple[str, ...], monkeypa
     monkeypatch.setenv("DYN_SYSTEM_PORT", "-1")
     assert parse(*required).reporter.port is None
     assert parse(*required, "--system-port", "0").reporter.port == 0
+
+
+def test_a_system_port_needs_the_extra(required: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda _: None)
+    assert parse(*required).reporter.port is None
+    with pytest.raises(ConfigurationError, match=r"--system-port \(DYN_SYSTEM_PORT\): needs aiohttp"):
+        parse(*required, "--system-port", "8081")
 
 
 def test_a_heartbeat_slower_than_the_time_to_live_is_refused(required: tuple[str, ...]) -> None:

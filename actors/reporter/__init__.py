@@ -1,0 +1,1 @@
+"""What people and probes are told: liveness, readiness, metrics, the actor tree."""
