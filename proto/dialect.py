@@ -104,7 +104,7 @@ class Dialect(Protocol):
         Raises:
             EngineCallError: a call failed.
             DiscoveryError: the revisions do not fit, none or several models without a configured one, or the model
-                that came back is not the one asked for (conformance 7, 9).
+                that came back is not the one asked for.
         """
         ...
 
