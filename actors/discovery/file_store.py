@@ -27,12 +27,12 @@ class FileStore:
 
     Attributes:
         mishaps: how often each kind of mishap was seen.
-        heartbeat_errors: how often the listener of mishaps itself failed.
+        listener_errors: how often the listener of mishaps itself failed.
     """
 
     def __init__(self, config: FileDiscoveryConfig, report: ReportMishap = log_mishap) -> None:
         self.mishaps: Counter[Mishap] = Counter()
-        self.heartbeat_errors = 0
+        self.listener_errors = 0
         self._config = config
         self._report = report
         self._records: dict[str, RecordFile] = {}
@@ -141,7 +141,7 @@ class FileStore:
         try:
             self._report(report)
         except Exception as error:  # noqa: BLE001 - a listener's fault must not stop the heartbeat; it is counted
-            self.heartbeat_errors += 1
+            self.listener_errors += 1
             logger.error("listener of discovery mishaps failed: {!r}", error)
 
     def _path(self, key: str) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import msgspec
 from blake3 import blake3
@@ -17,7 +17,6 @@ from openengine_sidecar.messages.errors import ConfigurationError
 T = TypeVar("T")
 
 _CHUNK = 1024 * 1024
-_Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +61,7 @@ def read_model_files(directory: Path, custom_template: Path | None = None) -> Mo
 
 
 class _TextConfig(msgspec.Struct, frozen=True):
-    max_position_embeddings: _Positive | None = None
+    max_position_embeddings: int | None = None
 
 
 class _Config(_TextConfig, frozen=True):
@@ -77,8 +76,8 @@ def _max_positions(path: Path) -> int | UnsetType:
         config = msgspec.json.decode(data, type=_Config)
     except msgspec.DecodeError as error:
         raise ConfigurationError(str(path), f"is not a model configuration: {error}") from error
-    nested = config.text_config.max_position_embeddings if config.text_config else None
-    return config.max_position_embeddings or nested or UNSET
+    limits = (part.max_position_embeddings for part in (config, config.text_config) if part is not None)
+    return next((limit for limit in limits if limit is not None and limit > 0), UNSET)
 
 
 def _chat_template(directory: Path, custom: Path | None) -> ChatTemplateFile | UnsetType:
