@@ -41,7 +41,7 @@ class ConfigurationError(SidecarError, ValueError):
 
 
 class DiscoveryError(SidecarError):
-    """The engine answered discovery with something we must refuse (openengine-facts a.6, b.13)."""
+    """The engine answered discovery with something we must refuse."""
 
     def __init__(self, endpoint: str, problem: str) -> None:
         super().__init__(f"engine at {endpoint}: {problem}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import grpc.aio
@@ -59,7 +59,7 @@ class EngineClient:
         self._turn = (self._turn + 1) % len(attachment.streams)
         return attachment.dialect.generate(attachment.streams[self._turn], call)
 
-    async def abort(self, request_id: str, *, timeout: float) -> AbortOutcome:
+    async def abort(self, request_id: str, *, timeout: float, trace: Mapping[str, str]) -> AbortOutcome:
         """Abort one request by its engine-side id; UNSUPPORTED is remembered and not asked again.
 
         Raises:
@@ -69,7 +69,7 @@ class EngineClient:
         attachment = self._attached(request_id)
         if not self._abort_supported:
             return AbortOutcome.UNSUPPORTED
-        outcome = await attachment.dialect.abort(attachment.control, request_id, timeout=timeout)
+        outcome = await attachment.dialect.abort(attachment.control, request_id, timeout=timeout, trace=trace)
         self._abort_supported = outcome is not AbortOutcome.UNSUPPORTED
         return outcome
 

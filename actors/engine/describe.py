@@ -24,7 +24,7 @@ async def describe(channel: grpc.aio.Channel, config: EngineConfig, *, timeout: 
         DiscoveryError: the answer must be refused; asking again does not help.
     """
     dialect = await select_dialect(channel, endpoint=config.endpoint, timeout=timeout)
-    discovery = await dialect.discover(channel, model=config.model, timeout=timeout)
+    discovery = await dialect.discover(channel, model=config.model, timeout=timeout, endpoint=config.endpoint)
     validate(discovery, dialect, endpoint=config.endpoint, pin=config.schema_release)
     if discovery.capabilities.token_ids_input is not True:
         raise DiscoveryError(config.endpoint, "it does not advertise token ids as input")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 
 import tenacity
@@ -54,13 +54,15 @@ class Exchange:
         self._config = config
         self._clock = clock
         self._call: GenerationStream | None = None
+        self._trace: Mapping[str, str] = {}
         self._call_ended = asyncio.Event()
         self._aborting: asyncio.Task[None] | None = None
 
-    def opened(self, call: GenerationStream) -> None:
-        """The engine is about to hear of the request."""
+    def opened(self, call: GenerationStream, trace: Mapping[str, str]) -> None:
+        """The engine is about to hear of the request; its abort will carry the same trace headers."""
         self.phase = Phase.OPENING
         self._call = call
+        self._trace = trace
 
     def engine_ended(self) -> None:
         """The engine said its last word: no abort from here on."""
@@ -98,11 +100,16 @@ class Exchange:
         if self._call is not None:
             self._call.cancel()
 
-    def start_abort(self) -> None:
-        """Send the one abort, unless the engine never heard of the request or is done with it."""
+    def start_abort(self, *, still_read: bool) -> None:
+        """Send the one abort, unless the engine never heard of the request or is done with it.
+
+        Args:
+            still_read: whether somebody reads the call to its end; it is then given `cancel_timeout` to get there.
+        """
         if self.engine_busy and self._aborting is None:
             self.aborts = 1
-            self._aborting = asyncio.create_task(self._abort(), name=f"abort {self.engine_id}")
+            patience = self._config.cancel_timeout if still_read else 0.0
+            self._aborting = asyncio.create_task(self._abort(patience), name=f"abort {self.engine_id}")
 
     async def close(self, *, fin_timeout: float) -> None:
         """Wait, within bounds, until both sides have ended in good order."""
@@ -115,7 +122,7 @@ class Exchange:
             return
         if self.phase is not Phase.ENDED:
             self.send_error(error)
-        self.start_abort()
+        self.start_abort(still_read=False)
         await self.close(fin_timeout=CONCLUDE_FIN_TIMEOUT)
 
     def _write(self, frames: bytes) -> None:
@@ -131,7 +138,7 @@ class Exchange:
         if self.call_home is not None:
             await self.call_home.finish(timeout=timeout)
 
-    async def _abort(self) -> None:
+    async def _abort(self, patience: float) -> None:
         retrying = tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception_type(EngineCallError),
             stop=tenacity.stop_after_attempt(self._config.abort_attempts),
@@ -141,14 +148,14 @@ class Exchange:
         )
         log = logger.bind(request_id=self.request_id)
         try:
-            outcome = await retrying(self._client.abort, self.engine_id, timeout=self._config.abort_timeout)
+            outcome = await retrying(self._client.abort, self.engine_id, timeout=self._config.abort_timeout, trace=self._trace)
         except (EngineCallError, EngineLostError) as error:
             log.warning("abort of {} did not reach the engine: {}", self.engine_id, error)
         else:
             if outcome is AbortOutcome.UNSPECIFIED:
                 log.warning("abort of {} was answered without a status", self.engine_id)
         try:
-            async with asyncio.timeout(self._config.cancel_timeout):
+            async with asyncio.timeout(patience):
                 await self._call_ended.wait()
         except TimeoutError:
             log.debug("the engine did not end {} after its abort: cancelling the call", self.engine_id)

@@ -7,18 +7,17 @@ import itertools
 from collections import Counter
 from collections.abc import Callable
 
-from openengine_sidecar.messages.signals import Cause, Drain, Terminated
-
 from openengine_sidecar.actors.config import AdmissionConfig, DrainConfig, NatsConfig, WorkerIdentity
 from openengine_sidecar.actors.requests.exchange import Exchange
 from openengine_sidecar.actors.requests.nats_plane import NatsPlane
-from openengine_sidecar.actors.requests.protocol import Arrival, CancelReason, Dialled, Settle
+from openengine_sidecar.actors.requests.protocol import Admitted, Arrival, CancelReason, Dialled, Settle
 from openengine_sidecar.actors.requests.stream import RequestStream, StreamContext
 from openengine_sidecar.messages.dynamo.control import ControlHeader, decode_control
 from openengine_sidecar.messages.dynamo.naming import EndpointId, instance_subject
 from openengine_sidecar.messages.dynamo.two_part import decode_frame
 from openengine_sidecar.messages.errors import StreamBrokenError, WireError
 from openengine_sidecar.messages.facts import EngineDown, EngineUp, Outcome, PlaneState, StreamEnded, StreamStarted
+from openengine_sidecar.messages.signals import Cause, Drain, Terminated
 from openengine_sidecar.supervision import Actor, ChildSpec, Restart
 
 MALFORMED = b"Server overloaded: malformed request"
@@ -129,27 +128,25 @@ class RequestGate(Actor[GateMail]):
             await self._refuse(arrival, control, DRAINING)
         else:
             await arrival.acknowledge(b"")
-            await self._open(control, body)
+            await self._open(control, body, arrival.trace)
 
     async def _refuse(self, arrival: Arrival, control: ControlHeader, text: bytes) -> None:
         self.log.bind(request_id=control.id).warning("refused: {}", text.decode())
         await arrival.acknowledge(text)
         self.publish(StreamEnded(request_id=control.id, outcome=Outcome.REFUSED, error="OverloadedError"))
 
-    async def _open(self, control: ControlHeader, body: bytes) -> None:
+    async def _open(self, control: ControlHeader, body: bytes, trace: dict[str, str]) -> None:
         context = self._context
         name = f"{control.id}.{self._identity.instance_id & 0xFFFF:04x}-{next(self._attempts)}"
         exchange = Exchange(control, name, context.client, context.config, self.clock)
         self._exchanges[name] = exchange
         self._undialled.add(name)
         self.publish(StreamStarted(request_id=control.id))
-        engine = self._engine
+        admitted = Admitted(control=control, body=body, trace=trace, engine=self._engine)
         await self.spawn(
             ChildSpec(
                 name=name,
-                factory=lambda: RequestStream(
-                    context, engine, control, body, exchange, lambda: self.ref.tell(Dialled(name))
-                ),
+                factory=lambda: RequestStream(context, admitted, exchange, lambda: self.ref.tell(Dialled(name))),
                 restart=Restart.TEMPORARY,
                 shutdown=STREAM_SHUTDOWN,
             )

@@ -20,6 +20,7 @@ from openengine_sidecar.supervision import MailboxFullError
 QUEUE_GROUP = "q"
 PING_INTERVAL = 10
 CONNECT_TIMEOUT = 2
+TRACE_HEADERS = ("traceparent", "tracestate")
 UNLIMITED = -1  # the library drops beyond a limit without an answer; the gate's mailbox is the bound, and answers
 
 Deliver = Callable[[Arrival], None]
@@ -95,7 +96,7 @@ class NatsPlane:
     async def _on_request(self, endpoint: str, deliver: Deliver, message: Msg) -> None:
         acknowledge = partial(self._acknowledge, message)
         try:
-            deliver(Arrival(endpoint, message.data, acknowledge))
+            deliver(Arrival(endpoint, message.data, _trace(message), acknowledge))
         except MailboxFullError as full:
             self.counters["overflow"] += 1
             await acknowledge(f"Server overloaded: {full}".encode())
@@ -116,6 +117,11 @@ class NatsPlane:
     async def _on_state(self, *, connected: bool) -> None:
         detail = "" if connected else f"no NATS server at {', '.join(self._config.servers)}"
         self._state_changed(connected, detail)
+
+
+def _trace(message: Msg) -> dict[str, str]:
+    headers = message.headers or {}
+    return {name: headers[name] for name in TRACE_HEADERS if name in headers}
 
 
 def _nobody(connected: bool, detail: str) -> None:  # noqa: FBT001 - the shape of StateChanged

@@ -7,6 +7,9 @@ from enum import StrEnum
 
 import msgspec
 
+from openengine_sidecar.messages.dynamo.control import ControlHeader
+from openengine_sidecar.messages.facts import EngineUp
+
 
 class CancelReason(StrEnum):
     """Why a stream is told to cancel; the text of the Cancel signal."""
@@ -17,11 +20,28 @@ class CancelReason(StrEnum):
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """A request as it came in: the two-part frame, and how to acknowledge it (once, empty is yes)."""
+    """A request as it came in.
+
+    Attributes:
+        endpoint: name of the endpoint it was sent to.
+        payload: the two-part frame.
+        trace: W3C trace headers that came beside it.
+        acknowledge: answers it; to be called once, with nothing for yes.
+    """
 
     endpoint: str
     payload: bytes
+    trace: dict[str, str]
     acknowledge: Callable[[bytes], Awaitable[None]]
+
+
+class Admitted(msgspec.Struct, frozen=True, kw_only=True):
+    """An acknowledged request, not looked into yet; `engine` is None while the engine is down."""
+
+    control: ControlHeader
+    body: bytes
+    trace: dict[str, str]
+    engine: EngineUp | None
 
 
 class Dialled(msgspec.Struct, frozen=True):

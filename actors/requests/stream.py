@@ -8,21 +8,19 @@ from dataclasses import dataclass
 from typing import Never
 
 import grpc
-from openengine_sidecar.actors.generation.request import translate
-from openengine_sidecar.actors.generation.response import ResponseTranslator
-from openengine_sidecar.actors.generation.rules import StreamRules
-from openengine_sidecar.messages.signals import Cancel, Cause
-from openengine_sidecar.proto.faults import error_from_status
 
 from openengine_sidecar.actors.config import RequestConfig
 from openengine_sidecar.actors.engine.client import EngineClient
 from openengine_sidecar.actors.engine.connection import Suspect
+from openengine_sidecar.actors.generation.request import translate
+from openengine_sidecar.actors.generation.response import ResponseTranslator
+from openengine_sidecar.actors.generation.rules import StreamRules
 from openengine_sidecar.actors.requests.call_home import CallHomeConnection
 from openengine_sidecar.actors.requests.exchange import Exchange, Phase
-from openengine_sidecar.actors.requests.protocol import CancelReason
-from openengine_sidecar.messages.dynamo.control import ControlHeader
+from openengine_sidecar.actors.requests.protocol import Admitted, CancelReason
 from openengine_sidecar.messages.dynamo.request import decode_request
 from openengine_sidecar.messages.dynamo.response import LLMEngineOutput
+from openengine_sidecar.messages.engine.discovery import Role
 from openengine_sidecar.messages.engine.generation import Event, GenerateCall
 from openengine_sidecar.messages.errors import (
     EngineLostError,
@@ -34,7 +32,9 @@ from openengine_sidecar.messages.errors import (
     WireError,
 )
 from openengine_sidecar.messages.facts import EngineUp, Outcome, StreamEnded
+from openengine_sidecar.messages.signals import Cancel, Cause
 from openengine_sidecar.proto.dialect import EngineCallError, GenerationStream
+from openengine_sidecar.proto.faults import error_from_status
 from openengine_sidecar.supervision import Actor, AskTimeoutError, Ref
 
 FIN_TIMEOUT = 10.0
@@ -70,19 +70,12 @@ class RequestStream(Actor[Never]):
     """
 
     def __init__(
-        self,
-        context: StreamContext,
-        engine: EngineUp | None,
-        control: ControlHeader,
-        body: bytes,
-        exchange: Exchange,
-        dialled: Callable[[], None],
+        self, context: StreamContext, admitted: Admitted, exchange: Exchange, dialled: Callable[[], None]
     ) -> None:
         super().__init__()
         self._context = context
-        self._engine = engine
-        self._control = control
-        self._body = body
+        self._admitted = admitted
+        self._control = admitted.control
         self._exchange = exchange
         self._dialled = dialled
         self._rules: StreamRules | None = None
@@ -113,7 +106,7 @@ class RequestStream(Actor[Never]):
         if cancel.reason == CancelReason.ENGINE_LOST:
             exchange.cancel_call()
         else:
-            exchange.start_abort()
+            exchange.start_abort(still_read=True)
 
     async def on_stop(self, cause: Cause) -> None:
         """Leave nothing behind, whatever ended this actor."""
@@ -132,7 +125,7 @@ class RequestStream(Actor[Never]):
         if error is not None and self._cancelled is None:
             self.log.log("INFO" if error.client_fault else "WARNING", "{}: {}", type(error).__name__, error)
             self._exchange.send_error(error)
-            self._exchange.start_abort()
+            self._exchange.start_abort(still_read=False)
         await self._exchange.close(fin_timeout=FIN_TIMEOUT)
         self.publish(self._ended(error))
         self.stop()
@@ -141,7 +134,10 @@ class RequestStream(Actor[Never]):
         await self._dial()
         if self._cancelled is not None:
             return
-        await self._stream(self._translated())
+        engine = self._admitted.engine
+        if engine is None:
+            raise EngineLostError(self._control.id, "the engine is down")
+        await self._stream(self._translated(engine), engine.role)
 
     async def _dial(self) -> None:
         exchange, control = self._exchange, self._control
@@ -157,31 +153,29 @@ class RequestStream(Actor[Never]):
         self.log.debug("{}", reason)
         self.ref.cancel(CancelReason.CLIENT_GONE)
 
-    def _translated(self) -> GenerateCall:
-        request_id = self._control.id
-        if self._engine is None:
-            raise EngineLostError(request_id, "the engine is down")
+    def _translated(self, engine: EngineUp) -> GenerateCall:
+        admitted = self._admitted
         try:
-            request = decode_request(self._body, self._control.codec)
+            inbound = decode_request(admitted.body, self._control.codec)
         except WireError as error:
-            raise InvalidRequestError(request_id, str(error)) from error
+            raise InvalidRequestError(self._control.id, str(error)) from error
         translation = translate(
-            request,
+            inbound,
             request_id=self._exchange.engine_id,
-            discovery=self._engine.discovery,
-            role=self._engine.role,
+            discovery=engine.discovery,
+            role=engine.role,
             config=self._context.config,
-            trace=self._control.trace,
+            trace=admitted.trace,
         )
         for hint in translation.dropped:
             self.log.info("hint {} dropped: the engine does not know it", hint)
         return translation.call
 
-    async def _stream(self, call: GenerateCall) -> None:
-        rules = self._rules = StreamRules(call, self._role)
+    async def _stream(self, call: GenerateCall, role: Role) -> None:
+        rules = self._rules = StreamRules(call, role)
         translator = ResponseTranslator(call)
         generation = self._context.client.generate(call)
-        self._exchange.opened(generation)
+        self._exchange.opened(generation, call.trace)
         try:
             while not rules.terminal:
                 batch = await self._next(generation)
@@ -236,16 +230,17 @@ class RequestStream(Actor[Never]):
             rules.oddities["open_after_terminal"] += 1
 
     async def _broken(self, error: EngineCallError) -> RequestError:
-        exchange, request_id = self._exchange, self._control.id
+        exchange, request_id, engine = self._exchange, self._control.id, self._admitted.engine
+        release = engine.discovery.schema_release if engine is not None else None
         if error.status not in MAY_LEAVE_ENGINE_BUSY:
             exchange.engine_ended()
         if self._cancelled is not None or error.status is not grpc.StatusCode.UNAVAILABLE:
-            return error_from_status(request_id, error)
+            return error_from_status(request_id, error, release=release)
         if not await self._engine_alive():
             exchange.cancel_call()
             return EngineLostError(request_id, str(error))
         if exchange.phase is Phase.OPENING:
-            return error_from_status(request_id, error)
+            return error_from_status(request_id, error, release=release)
         return StreamBrokenError(request_id, str(error))
 
     async def _engine_alive(self) -> bool:
