@@ -11,6 +11,8 @@ from itertools import chain
 import grpc
 
 from openengine_sidecar.launch.engine import features
+from openengine_sidecar.launch.engine.guided.constraint import Constraint, compile_constraint
+from openengine_sidecar.launch.engine.guided.errors import ConstraintError
 from openengine_sidecar.launch.engine.model import ToyModel
 from openengine_sidecar.launch.engine.options import EngineOptions
 from openengine_sidecar.launch.engine.prompt import Prompt, read_prompt
@@ -30,6 +32,7 @@ class Admitted:
     prompt: Prompt
     rules: StopRules
     outputs: int
+    constraint: Constraint | None
 
     def namespace(self) -> bytes:
         """Return eight bytes that keep this request's prefix apart from others with the same token ids."""
@@ -65,7 +68,8 @@ class Admission:
         if request.kv.HasField("session"):
             raise StatusError(grpc.StatusCode.FAILED_PRECONDITION, SESSION_ON_AGGREGATED)
         prompt = read_prompt(ids, self._model)
-        return Admitted(request, prompt, self._rules(request, len(ids)), request.sampling.num_sequences or 1)
+        outputs = request.sampling.num_sequences or 1
+        return Admitted(request, prompt, self._rules(request, len(ids)), outputs, _constraint(request.guided))
 
     def _token_ids(self, request: generation_pb2.GenerateRequest) -> Sequence[int]:
         if request.WhichOneof("input") == "prompt":
@@ -112,6 +116,13 @@ class Admission:
 
     def _rules(self, request: generation_pb2.GenerateRequest, prompt_tokens: int) -> StopRules:
         return read_rules(request.stopping, max_tokens=self._longest(request.stopping, prompt_tokens))
+
+
+def _constraint(guided: generation_pb2.GuidedDecoding) -> Constraint | None:
+    try:
+        return compile_constraint(guided)
+    except ConstraintError as error:
+        raise invalid(str(error)) from error
 
 
 def _problems(request: generation_pb2.GenerateRequest) -> Iterator[str]:

@@ -102,7 +102,7 @@ def _rows() -> Iterator[Feature]:
     for kind in ("json_schema", "json_object", "regex", "ebnf_grammar", "choice", "structural_tag"):
         mode = model_pb2.GuidedDecodingMode.Value(f"GUIDED_DECODING_MODE_{kind.upper()}")
         listed = _listed("generation.guided_decoding.modes", mode, "supported")
-        yield Feature(f"guided_{kind}", _guide(kind), listed, built=False)
+        yield Feature(f"guided_{kind}", _guide(kind), listed, built=kind != "structural_tag")
     yield Feature("num_sequences", lambda r: r.sampling.num_sequences > 1, _unsaid)
     yield Feature("priority", lambda r: r.HasField("priority"), _flag("generation.supports_priority"))
     stop = _flag("generation.supports_stop_in_output")

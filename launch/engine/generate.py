@@ -12,6 +12,7 @@ import grpc.aio
 from openengine_sidecar.launch.engine.admission import Admitted
 from openengine_sidecar.launch.engine.core import Core
 from openengine_sidecar.launch.engine.faults import Fault, Scene
+from openengine_sidecar.launch.engine.plan import Plan
 from openengine_sidecar.launch.engine.requests import ActiveRequest
 from openengine_sidecar.launch.engine.stats import Received
 from openengine_sidecar.launch.engine.status import StatusError, draining, starting
@@ -31,14 +32,14 @@ async def generate(core: Core, request: Request, context: Context) -> None:
     headers = {key: str(value) for key, value in context.invocation_metadata() or () if isinstance(value, str)}
     core.stats.received.append(Received(request, headers))
     try:
-        admitted, own = _admit(core, request)
+        admitted, plans, own = _admit(core, request)
     except StatusError as refusal:
         core.stats.refused[refusal.status.name] += 1
         core.stats.changed()
         raise
     active = core.accept(admitted)
     watch = _Watch(core, active, admitted.outputs)
-    events = core.generator.events(admitted, active)
+    events = core.generator.events(admitted, active, plans)
     try:
         await core.table.run(active, request.priority)
         await _send(core.faults.over(events, Scene(admitted, active, core.die), own), watch, context)
@@ -52,7 +53,7 @@ async def generate(core: Core, request: Request, context: Context) -> None:
         watch.close()
 
 
-def _admit(core: Core, request: Request) -> tuple[Admitted, list[Fault]]:
+def _admit(core: Core, request: Request) -> tuple[Admitted, list[Plan], list[Fault]]:
     if core.starting:
         raise starting()
     if core.draining:
@@ -62,7 +63,7 @@ def _admit(core: Core, request: Request) -> tuple[Admitted, list[Fault]]:
         raise StatusError(grpc.StatusCode.ALREADY_EXISTS, f"request {request.request_id!r} is active")
     own = core.faults.of_request(request, admitted.prompt.said)
     core.faults.refuse(request, own)
-    return admitted, own
+    return admitted, core.generator.plans(admitted), own
 
 
 async def _send(events: AsyncGenerator[Response, None], watch: _Watch, context: Context) -> None:

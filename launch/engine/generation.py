@@ -10,7 +10,8 @@ from openengine_sidecar.launch.engine.distribution import Distribution, Sampler
 from openengine_sidecar.launch.engine.model import ToyModel
 from openengine_sidecar.launch.engine.options import EngineOptions
 from openengine_sidecar.launch.engine.output import Delta, Output
-from openengine_sidecar.launch.engine.plan import Plan, echo_plan, notes
+from openengine_sidecar.launch.engine.plan import Plan
+from openengine_sidecar.launch.engine.planning import plan_outputs, rules_of, seed_of
 from openengine_sidecar.launch.engine.requests import ActiveRequest
 from openengine_sidecar.launch.engine.scoring import Scorer, score_prompt
 from openengine_sidecar.launch.engine.stopping import Ending
@@ -27,8 +28,16 @@ class Generator:
         self._model = model
         self._distribution = Distribution(model.tokenizer, options.seed)
 
+    def plans(self, admitted: Admitted) -> list[Plan]:
+        """Plan the outputs of a request that is about to be accepted.
+
+        Raises:
+            StatusError: INVALID_ARGUMENT where no text satisfies the constraint.
+        """
+        return plan_outputs(self._model, admitted, self._options.seed)
+
     async def events(
-        self, admitted: Admitted, active: ActiveRequest
+        self, admitted: Admitted, active: ActiveRequest, plans: Sequence[Plan]
     ) -> AsyncGenerator[generation_pb2.GenerateResponse, None]:
         """Produce the events of one request, by the rules of openengine-facts b.1 and b.2.
 
@@ -38,7 +47,7 @@ class Generator:
         request = admitted.request
         if request.response.return_prompt_logprobs:
             yield await self._prompt_event(admitted)
-        outputs = [self._output(admitted, index) for index in range(admitted.outputs)]
+        outputs = [self._output(admitted, plan, index) for index, plan in enumerate(plans)]
         running = outputs
         while running:
             await active.pace(self._options.token_delay)
@@ -57,32 +66,21 @@ class Generator:
             return output.cut(Ending(generation_pb2.FINISH_REASON_CANCELLED))
         return output.step(self._options.tokens_per_event)
 
-    def _output(self, admitted: Admitted, index: int) -> Output:
+    def _output(self, admitted: Admitted, plan: Plan, index: int) -> Output:
         request, prompt = admitted.request, admitted.prompt
-        plan = self._plan(admitted, index)
-        plan.skip(prompt.resumed)
+        sampling = request.sampling if admitted.constraint is None else generation_pb2.SamplingParams()
         wants_logprobs = request.response.return_output_logprobs
         return Output(
             index=index,
             model=self._model,
             plan=plan,
-            rules=admitted.rules,
-            sampler=Sampler(request.sampling, self._seed(request, index), prompt.ids),
+            rules=rules_of(admitted),
+            sampler=Sampler(sampling, seed_of(admitted, self._options.seed, index), prompt.ids),
             scorer=Scorer(self._model.tokenizer, request.response.output_candidates) if wants_logprobs else None,
             distribution=self._distribution,
             digest=prompt.digest,
             resumed=prompt.resumed,
         )
-
-    def _seed(self, request: generation_pb2.GenerateRequest, index: int) -> str:
-        if request.sampling.HasField("seed"):
-            return f"{request.sampling.seed}/{index}"
-        return f"{self._options.seed}/{request.request_id}/{index}"
-
-    def _plan(self, admitted: Admitted, index: int) -> Plan:
-        request = admitted.request
-        rank = request.kv.data_parallel_rank if request.kv.HasField("data_parallel_rank") else None
-        return echo_plan(self._model, admitted.prompt.said, notes(request, rank), index)
 
     async def _prompt_event(self, admitted: Admitted) -> generation_pb2.GenerateResponse:
         response = admitted.request.response
