@@ -44,6 +44,7 @@ def sidecar_spec(config: SidecarConfig, system: ActorSystem) -> ChildSpec:
 
 def _serving_children(config: SidecarConfig, system: ActorSystem) -> tuple[ChildSpec, ...]:
     client = EngineClient(config.engine.endpoint)
+    store = FileStore(config.discovery)  # one for all lives of the Registrar: it owns the records
     context = StreamContext(client=client, connection=system.ref(f"{SERVING}/engine"), config=config.requests)
     return (
         ChildSpec(
@@ -60,7 +61,7 @@ def _serving_children(config: SidecarConfig, system: ActorSystem) -> tuple[Child
         ChildSpec(
             name="registrar",
             factory=lambda: Registrar(
-                config.identity, config.model, FileStore(config.discovery), system.ref(f"{SERVING}/gate")
+                config.identity, config.model, store, system.ref(f"{SERVING}/gate")
             ),
         ),
     )

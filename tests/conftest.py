@@ -3,6 +3,10 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("busy machines", deadline=None)
+settings.load_profile("busy machines")
 
 pytest_plugins = ["tests.support.fixtures"]
 

@@ -12,11 +12,11 @@ from loguru import logger
 from openengine_sidecar.actors.config import RequestConfig
 from openengine_sidecar.actors.engine.client import EngineClient
 from openengine_sidecar.actors.requests.call_home import CallHomeConnection
-from openengine_sidecar.messages.dynamo.control import ControlHeader
-from openengine_sidecar.messages.dynamo.encoding import ENCODERS
+from openengine_sidecar.messages.dynamo.control import Codec, ControlHeader
+from openengine_sidecar.messages.dynamo.encoding import ENCODERS, ResponseEncoder
 from openengine_sidecar.messages.dynamo.response import LLMEngineOutput
 from openengine_sidecar.messages.engine.control import AbortOutcome
-from openengine_sidecar.messages.errors import EngineLostError, RequestError
+from openengine_sidecar.messages.errors import EngineLostError, RequestError, WireError
 from openengine_sidecar.proto.dialect import EngineCallError, GenerationStream
 from openengine_sidecar.supervision import Clock
 
@@ -46,7 +46,7 @@ class Exchange:
         self.request_id = control.id
         self.engine_id = engine_id
         self.phase = Phase.ACCEPTED
-        self._encoder = ENCODERS[control.codec]
+        self._encoder = _encoder(control)
         self.call_home: CallHomeConnection | None = None
         self.aborts = 0
         self.closed = False
@@ -160,3 +160,11 @@ class Exchange:
         except TimeoutError:
             log.debug("the engine did not end {} after its abort: cancelling the call", self.engine_id)
         self.cancel_call()
+
+
+def _encoder(control: ControlHeader) -> ResponseEncoder:
+    """The codec of the answer: the request's own, or JSON where the frontend named one that does not exist."""
+    try:
+        return ENCODERS[control.codec]
+    except WireError:
+        return ENCODERS[Codec.JSON]
