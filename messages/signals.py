@@ -7,6 +7,7 @@ Upwards: `Started`, `Drained`, `Terminated`, `Escalate`. Pure values: an actor i
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Self
 
 import msgspec
 
@@ -48,6 +49,11 @@ class Cause(msgspec.Struct, frozen=True):
     kind: CauseKind
     reason: str = ""
     error: BaseException | None = None
+
+    @classmethod
+    def of(cls, error: BaseException) -> Self:
+        """The cause that stands for an error."""
+        return cls(CauseKind.FAILED, f"{type(error).__name__}: {error}", error)
 
     @property
     def normal(self) -> bool:

@@ -1,0 +1,237 @@
+"""Cells: one per address. A cell outlives the actors that live in it, and keeps their mail meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from openengine_sidecar.messages.signals import Address, Cause, CauseKind, Signal, Terminated
+from openengine_sidecar.supervision._clock import INFINITY, within
+from openengine_sidecar.supervision._counters import Count
+from openengine_sidecar.supervision._inbox import Inbox
+from openengine_sidecar.supervision._ref import Ref
+from openengine_sidecar.supervision._spec import ChildSpec
+from openengine_sidecar.supervision._status import ActorState, ActorStatus
+from openengine_sidecar.supervision.errors import NotReadyError, StartError
+
+if TYPE_CHECKING:
+    from openengine_sidecar.supervision._host import Host
+    from openengine_sidecar.supervision._system import ActorSystem
+
+NEVER = Cause(CauseKind.NEVER_LIVED, "nobody ever lived there")
+
+
+class Owner(Protocol):
+    """Whoever a cell belongs to: the life of its parent, or the system itself."""
+
+    def hear(self, cell: Cell, signal: Signal) -> None:
+        """Take what the child says: Started, Drained, or Terminated (this life, not yet the address)."""
+        ...
+
+
+class Cell(Inbox):
+    """One address: mailbox, spec, and the life that is led there at the moment.
+
+    Attributes:
+        owner: who is told of its children's lives.
+        host: the life being led, None between lives.
+        state: where it is in its life.
+        incarnation: which life, counted from 1.
+        watchers: hosts that want to hear of the end of this address.
+    """
+
+    host: Host | None = None
+    incarnation = 0
+    born = 0.0
+    failure: Cause | None = None
+    restarts: deque[float] | None = None
+    state = ActorState.WAITING
+    traced = False
+    end: Cause | None = None
+    last_cause = Cause(CauseKind.STOPPED)
+    follows = False
+    was_ready = False
+    _ref: Ref[Any] | None = None
+    _watchers: dict[Host, None] | None = None
+    _gone: list[asyncio.Future[Cause]] | None = None
+
+    def __init__(self, system: ActorSystem, owner: Owner, spec: ChildSpec, path: str) -> None:
+        super().__init__(system, path, spec.mailbox)
+        self.owner = owner
+        self.spec = spec
+
+    @classmethod
+    def nowhere(cls, system: ActorSystem, spec: ChildSpec, path: str) -> Self:
+        """The cell of an address where nobody has lived yet: closed from the start."""
+        cell = cls(system, system, spec, path)
+        cell.follows = True
+        cell.limit = -1
+        cell.state = ActorState.GONE
+        cell.end = NEVER
+        return cell
+
+    @property
+    def ref(self) -> Ref[Any]:
+        """The ref to this address."""
+        if self._ref is None:
+            self._ref = Ref(self, follows=self.follows)
+        return self._ref
+
+    @property
+    def address(self) -> Address:
+        """Names the present life, or the last one."""
+        return Address(self.path, self.incarnation)
+
+    async def start(self) -> None:
+        """Begin a life and wait until it is ready.
+
+        Raises:
+            Exception: what the factory or `on_start` raised.
+            NotReadyError: `on_start` took longer than the ready_timeout; the life is ended.
+            StartError: the start was ended from outside.
+        """
+        host = self.launch()
+        await asyncio.sleep(0)  # most actors are ready after their first step; no timer for those
+        if not host.ready:
+            await self._await_ready(host)
+        if not host.ready:
+            raise self._start_failure(host)
+
+    def launch(self) -> Host:
+        """Begin a life. Raises what the factory raises."""
+        self.incarnation += 1
+        self.state = ActorState.STARTING
+        self.born = self.system.clock.monotonic()
+        self.system.counters.add(Count.STARTS if self.incarnation == 1 else Count.RESTARTS)
+        try:
+            host = self.spec.factory().host_in(self)
+        except Exception as error:
+            self._failed(Cause.of(error))
+            self.state = ActorState.BACKOFF
+            raise
+        self.host = host
+        host.begin()
+        return host
+
+    async def _await_ready(self, host: Host) -> None:
+        timeout = self.spec.ready_timeout
+        if not await within(self.system.clock, host.readiness, timeout):
+            host.conclude(Cause(CauseKind.NOT_READY, f"not ready within {timeout:g} s"))
+            await self.shut_down()
+
+    def _start_failure(self, host: Host) -> Exception:
+        cause = host.outcome
+        if isinstance(cause.error, Exception):
+            cause.error.add_note(f"while {self.path} was starting")
+            return cause.error
+        if cause.kind is CauseKind.NOT_READY:
+            return NotReadyError(self.path, cause)
+        return StartError(self.path, cause)
+
+    async def shut_down(self, by: float = INFINITY) -> None:
+        """End the present life, if there is one: ask, wait as long as the spec allows, cancel, wait, abandon.
+
+        Args:
+            by: moment at which patience ends even if the spec allows more.
+        """
+        host = self.host
+        if host is not None:
+            await host.shut_down(by)
+
+    def life_over(self, host: Host, cause: Cause) -> None:
+        """Take the end of a life; the owner decides what becomes of the address."""
+        self.host = None
+        self.was_ready = host.ready
+        self.last_cause = cause
+        self.waiter = None
+        self.signals.clear()
+        self.state = ActorState.BACKOFF
+        if not cause.normal:
+            self._failed(cause)
+        self.owner.hear(self, Terminated(Address(self.path, host.incarnation), cause))
+
+    def _failed(self, cause: Cause) -> None:
+        self.failure = cause
+        self.system.counters.add(Count.FAILURES)
+        self.system.failures.log(self.path, cause)
+
+    def close(self, cause: Cause) -> None:
+        """Give the address up for good: bury the mail, tell the watchers."""
+        if self.limit < 0:
+            return
+        self.state = ActorState.GONE
+        self.end = cause
+        self.seal()
+        self.system.forget(self)
+        terminated = Terminated(self.address, cause)
+        for watcher in self._watchers or ():
+            watcher.watching.pop(self, None)
+            watcher.cell.post(terminated)
+        self._watchers = None
+        for waiter in self._gone or ():
+            if not waiter.done():
+                waiter.set_result(cause)
+        self._gone = None
+
+    def add_watcher(self, host: Host) -> None:
+        """Tell `host` of the end of this address; at once if it is gone."""
+        if self.end is not None:
+            host.cell.post(Terminated(self.address, self.end))
+            return
+        if self._watchers is None:
+            self._watchers = {}
+        self._watchers[host] = None
+        host.watching[self] = None
+
+    def remove_watcher(self, host: Host) -> None:
+        """Tell it no more."""
+        if self._watchers is not None:
+            self._watchers.pop(host, None)
+        host.watching.pop(self, None)
+        signals = host.cell.signals
+        for signal in tuple(signals):
+            if isinstance(signal, Terminated) and signal.address.path == self.path:
+                signals.remove(signal)
+
+    async def wait_gone(self) -> Cause:
+        """Wait until the address is gone for good."""
+        if self.end is not None:
+            return self.end
+        waiter: asyncio.Future[Cause] = asyncio.get_running_loop().create_future()
+        if self._gone is None:
+            self._gone = []
+        self._gone.append(waiter)
+        return await waiter
+
+    def count_restart(self, window: float) -> None:
+        """Remember a restart for as long as it counts."""
+        if self.restarts is None:
+            self.restarts = deque()
+        now = self.system.clock.monotonic()
+        self.restarts.append(now)
+        while self.restarts[0] <= now - window:
+            self.restarts.popleft()
+
+    def trace(self, *, enabled: bool) -> None:
+        """Log every message, or no longer."""
+        self.traced = enabled
+        if self.host is not None:
+            self.host.look_closely(enabled=enabled)
+
+    def status(self) -> ActorStatus:
+        """What a look at this address shows."""
+        host = self.host
+        now = self.system.clock.monotonic()
+        return ActorStatus(
+            path=self.path,
+            kind=type(host.actor).__name__ if host is not None else "",
+            state=self.state,
+            incarnation=self.incarnation,
+            mailbox=len(self.mail),
+            high_water=self.high_water,
+            restarts=len(self.restarts or ()),
+            last_failure=str(self.failure or ""),
+            age=now - self.born if host is not None else 0.0,
+            traced=self.traced,
+        )

@@ -1,0 +1,97 @@
+"""Between mailbox and handler: everything but the plain tell of a known type, which goes straight through."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from typing import TYPE_CHECKING, Any
+
+from openengine_sidecar.supervision._counters import Count
+from openengine_sidecar.supervision._dead_letters import DeadReason
+from openengine_sidecar.supervision._future import AskFuture
+from openengine_sidecar.supervision._inbox import Envelope, Tick
+from openengine_sidecar.supervision._tracing import log_message
+from openengine_sidecar.supervision.errors import ActorGoneError, UnknownMessageError
+
+if TYPE_CHECKING:
+    from openengine_sidecar.supervision._host import Host
+
+
+Promise = asyncio.Future[Any] | concurrent.futures.Future[Any] | AskFuture[Any]
+
+
+def unwrap(host: Host, item: Any) -> Envelope | None:
+    """Turn what came out of the mailbox into an envelope to handle; None if it is not to be handled."""
+    if isinstance(item, Tick):
+        timer = host.timers.get(item.key)
+        if timer is None or timer[0] is not item:
+            return None
+        del host.timers[item.key]
+        item = item.message
+    letter = item if isinstance(item, Envelope) else Envelope(item)
+    reply = letter.reply
+    if reply is not None and (reply.done or reply.deadline <= host.system.clock.monotonic()):
+        host.system.counters.add(Count.EXPIRED_ASKS)
+        reply.expire()
+        return None
+    if not host.vocabulary.understands(letter.message):
+        _refuse_unknown(host, letter)
+        return None
+    if host.cell.traced:
+        log_message(host.cell, letter)
+    return letter
+
+
+def answer(host: Host, letter: Envelope, result: object) -> None:
+    """Give the asker the handler's result, or once it is there what the returned future brings."""
+    reply = letter.reply
+    if reply is None:
+        return
+    if isinstance(result, (asyncio.Future, concurrent.futures.Future, AskFuture)):
+        _defer(host, reply, result)
+    else:
+        reply.answer(result)
+
+
+def refuse(host: Host, letter: Envelope, error: BaseException) -> None:
+    """The handler failed: the asker hears of it too, and is never left waiting."""
+    if letter.reply is None:
+        return
+    if isinstance(error, Exception):
+        letter.reply.fail(error)
+    else:
+        letter.reply.fail(ActorGoneError(host.cell.path, f"ended by {type(error).__name__} while answering"))
+
+
+def _refuse_unknown(host: Host, letter: Envelope) -> None:
+    if letter.reply is not None:
+        letter.reply.fail(UnknownMessageError(host.cell.path, type(letter.message).__name__))
+        letter = Envelope(letter.message, letter.sender)
+    host.cell.bury(letter, DeadReason.UNKNOWN_MESSAGE)
+
+
+def _defer(host: Host, reply: AskFuture[Any], promise: Promise) -> None:
+    if isinstance(promise, AskFuture):
+        promise.when_done(lambda: _pass_on_reply(reply, promise))
+    elif isinstance(promise, asyncio.Future):  # not a thread-safe one
+        host.system.run_on_loop(promise.add_done_callback, partial(_pass_on, host, reply))
+    else:
+        promise.add_done_callback(partial(_pass_on, host, reply))
+
+
+def _pass_on(host: Host, reply: AskFuture[Any], done: asyncio.Future[Any] | concurrent.futures.Future[Any]) -> None:
+    if done.cancelled():
+        reply.fail(ActorGoneError(host.cell.path, "gave the answer up"))
+        return
+    error = done.exception()
+    if error is not None:
+        reply.fail(error)
+    else:
+        reply.answer(done.result())
+
+
+def _pass_on_reply(reply: AskFuture[Any], done: AskFuture[Any]) -> None:
+    if done.error is not None:
+        reply.fail(done.error)
+    else:
+        reply.answer(done.value)

@@ -1,0 +1,243 @@
+"""The reply to an ask: awaited on any event loop, or waited for by any thread that runs none."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sys
+import threading
+from collections.abc import Callable, Generator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pykka
+
+from openengine_sidecar.supervision._clock import INFINITY, TimerHandle
+from openengine_sidecar.supervision._counters import Count
+from openengine_sidecar.supervision._current import asleep, current_host
+from openengine_sidecar.supervision.errors import AskTimeoutError, BlockingCallError
+
+if TYPE_CHECKING:
+    from openengine_sidecar.supervision._cell import Cell
+    from openengine_sidecar.supervision._host import Host
+
+T = TypeVar("T")
+
+ExcInfo = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
+
+
+def refuse_to_block(what: str) -> None:
+    """Raise at once where blocking would stop an event loop, and with it whoever is to answer.
+
+    Raises:
+        BlockingCallError: this thread runs an event loop.
+    """
+    if _running_loop() is None:
+        return
+    msg = f"{what} would block the event loop of this thread; await it"
+    raise BlockingCallError(msg)
+
+
+class AskFuture(pykka.Future[T]):
+    """A pykka future with a real `await`, a deadline, and exactly one outcome.
+
+    Attributes:
+        deadline: moment on the system's clock when waiting ends, `INFINITY` for asks of plain pykka.
+    """
+
+    # Defaults on the class keep the making of one cheap; so pykka's own __init__ is not called.
+    _get_hook: Callable[[float | None], T] | None = None
+    _done = False
+    _value: Any = None
+    _error: BaseException | None = None
+    _waiter: asyncio.Future[None] | None = None
+    _callbacks: list[Callable[[], None]] | None = None
+    _timer: TimerHandle | None = None
+    _target: Cell | None = None
+    deadline = INFINITY
+    timeout = INFINITY
+
+    def __init__(self) -> None:
+        self._open = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<AskFuture {'done' if self._done else 'pending'}>"
+
+    def aim(self, target: Cell, timeout: float) -> None:
+        """Set who is asked, and from now on the deadline. Called once, by the ref that asks."""
+        self._target = target
+        self.timeout = timeout
+        self.deadline = target.system.clock.monotonic() + timeout
+
+    def arm(self) -> None:
+        """Start the timer, unless the reply is there. Loop thread only."""
+        if not self._done and self._target is not None and self.deadline != INFINITY:
+            self._timer = self._target.system.clock.call_at(self.deadline, self.expire)
+
+    @property
+    def done(self) -> bool:
+        """Whether there is an outcome."""
+        return self._done
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error given for a reply, None before that, or for a reply."""
+        return self._error
+
+    @property
+    def value(self) -> Any:
+        """The reply, None before that."""
+        return self._value
+
+    def expire(self) -> bool:
+        """Give up waiting; returns False if there was an outcome already."""
+        path = self._target.path if self._target is not None else "?"
+        return self.fail(AskTimeoutError(path, self.timeout))
+
+    def answer(self, value: T | None) -> bool:
+        """Give the reply; returns False, and counts it, if there was an outcome already."""
+        if self._settle(value, None):
+            return True
+        if isinstance(self._error, AskTimeoutError) and self._target is not None:
+            self._target.system.counters.add(Count.LATE_REPLIES)
+        return False
+
+    def fail(self, error: BaseException) -> bool:
+        """Give an error for a reply; returns False if there was an outcome already."""
+        return self._settle(None, error)
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """Call `callback()` once there is an outcome, on the thread that brings it; at once if it is there."""
+        if self._callbacks is None:
+            self._callbacks = []
+        self._callbacks.append(callback)
+        if self.done:
+            self._run_callbacks()
+
+    def get(self, *, timeout: float | None = None) -> Any:
+        """Block until the reply is there. For threads that run no event loop.
+
+        Args:
+            timeout: real seconds to wait at most, None for as long as the ask itself may take.
+
+        Raises:
+            BlockingCallError: this thread runs an event loop; raised at once, reply or not.
+            AskTimeoutError: no reply in time.
+        """
+        refuse_to_block("get()")
+        if self._get_hook is not None and not self._done:
+            self.answer(self._get_hook(timeout))
+        if not self._done:
+            arrived = threading.Event()
+            self.when_done(arrived.set)
+            with asleep():
+                in_time = arrived.wait(self._patience(timeout))
+            if not in_time:
+                self.expire()
+        return self._outcome()
+
+    def set(self, value: T | None = None) -> None:
+        """Give the reply, as pykka does.
+
+        Raises:
+            queue.Full: there was an outcome already.
+        """
+        if not self.answer(value):
+            raise queue.Full
+
+    def set_exception(self, exc_info: ExcInfo | None = None) -> None:
+        """Give an error for a reply, by default the one being handled, as pykka does.
+
+        Raises:
+            queue.Full: there was an outcome already.
+        """
+        error = (exc_info or sys.exc_info())[1]
+        if error is None or not self.fail(error):
+            raise queue.Full
+
+    def set_get_hook(self, func: Callable[[float | None], T]) -> None:
+        """Compute the value on `get()`, as pykka does for `ActorRef.stop`."""
+        self._get_hook = func
+
+    def __await__(self) -> Generator[None, None, T]:
+        if not self._done:
+            waiter = asyncio.get_running_loop().create_future()
+            if self._waiter is None:
+                self._waiter = waiter
+                if self.done:  # settled by another thread, which may not have seen the waiter
+                    _finish(waiter)
+            else:
+                self.when_done(lambda: _wake(waiter))
+            host = current_host()
+            if host is None:
+                yield from waiter
+            else:
+                yield from self._wait_as(host, waiter)
+        outcome: T = self._outcome()
+        return outcome
+
+    def _wait_as(self, host: Host, waiter: asyncio.Future[None]) -> Generator[None, None, None]:
+        host.asking = self._target
+        try:
+            host.refuse_deadlock()
+            yield from waiter
+        finally:
+            host.asking = None
+
+    def _patience(self, timeout: float | None) -> float | None:
+        if timeout is not None:
+            return timeout
+        # The timer on the loop ends the wait; this only bounds it should that loop be gone or stuck.
+        return self.timeout + 1.0 if self.timeout != INFINITY else None
+
+    def _outcome(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def _settle(self, value: Any, error: BaseException | None) -> bool:
+        if not self._open.acquire(blocking=False):
+            return False
+        self._value, self._error = value, error
+        self._done = True
+        if self._timer is not None:
+            self._cancel_timer()
+        if self._waiter is not None:
+            _wake(self._waiter)
+        if self._callbacks is not None:
+            self._run_callbacks()
+        return True
+
+    def _cancel_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None and self._target is not None:
+            self._target.system.run_on_loop(timer.cancel)
+
+    def _run_callbacks(self) -> None:
+        callbacks = self._callbacks
+        while callbacks:
+            try:
+                callback = callbacks.pop()
+            except IndexError:  # settled and registered at once, on two threads
+                return
+            callback()
+
+
+def _finish(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    loop = waiter.get_loop()
+    if _running_loop() is loop:
+        _finish(waiter)
+    elif not loop.is_closed():
+        loop.call_soon_threadsafe(_finish, waiter)
