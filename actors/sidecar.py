@@ -5,17 +5,16 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from openengine_sidecar.actors.reporter.actor import Reporter
-from openengine_sidecar.messages.signals import Cause
-
 from openengine_sidecar.actors.config import SidecarConfig
 from openengine_sidecar.actors.discovery.file_store import FileStore
 from openengine_sidecar.actors.engine.client import EngineClient
 from openengine_sidecar.actors.engine.connection import EngineConnection
 from openengine_sidecar.actors.registrar import Registrar
+from openengine_sidecar.actors.reporter.actor import MAILBOX, Reporter
 from openengine_sidecar.actors.requests.gate import RequestGate
 from openengine_sidecar.actors.requests.stream import StreamContext
 from openengine_sidecar.messages.errors import ConfigurationError, DiscoveryError
+from openengine_sidecar.messages.signals import Cause
 from openengine_sidecar.supervision import INFINITY, ActorSystem, ChildSpec, Strategy, Supervisor
 
 SERVING = "/sidecar/serving"
@@ -23,7 +22,7 @@ SERVING = "/sidecar/serving"
 
 def sidecar_spec(config: SidecarConfig, system: ActorSystem) -> ChildSpec:
     """The tree's root: Reporter beside Serving, which restarts from the failed child downwards."""
-    reporter = ChildSpec(name="reporter", factory=lambda: Reporter(config.reporter, config.identity))
+    reporter = ChildSpec(name="reporter", factory=lambda: Reporter(config.reporter, config.identity), mailbox=MAILBOX)
     serving = ChildSpec(
         name="serving",
         factory=lambda: Supervisor(
@@ -60,9 +59,7 @@ def _serving_children(config: SidecarConfig, system: ActorSystem) -> tuple[Child
         ),
         ChildSpec(
             name="registrar",
-            factory=lambda: Registrar(
-                config.identity, config.model, store, system.ref(f"{SERVING}/gate")
-            ),
+            factory=lambda: Registrar(config.identity, config.model, store, system.ref(f"{SERVING}/gate")),
         ),
     )
 
@@ -74,21 +71,21 @@ class Sidecar:
     """
 
     def __init__(self, config: SidecarConfig) -> None:
-        self.config = config
+        self._config = config
         self.system = ActorSystem()
 
     async def start(self) -> None:
-        """Start the tree; returns once the worker is registered.
+        """Start the tree; the records follow at once, told by the fact Registered.
 
         Raises:
             DiscoveryError: the engine cannot be served, or did not come up before the startup deadline.
             ConfigurationError: the model directory is unusable.
         """
-        await self.system.start(sidecar_spec(self.config, self.system))
+        await self.system.start(sidecar_spec(self._config, self.system))
 
     async def drain(self, reason: str, *, timeout: float | None = None) -> None:
         """De-register, serve what still arrives, let streams end, stop. A second call can only shorten it."""
-        await self.system.drain(timeout=self.config.drain.timeout if timeout is None else timeout, reason=reason)
+        await self.system.drain(timeout=self._config.drain.timeout if timeout is None else timeout, reason=reason)
 
     async def terminated(self) -> Cause:
         """Wait for the end of the tree."""

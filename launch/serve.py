@@ -6,12 +6,12 @@ import asyncio
 import signal
 
 from loguru import logger
-from openengine_sidecar.messages.signals import Cause
 
 from openengine_sidecar.actors.config import SidecarConfig
-from openengine_sidecar.actors.discovery.model_card import check_model_directory
+from openengine_sidecar.actors.discovery.model_files import read_model_files
 from openengine_sidecar.actors.sidecar import Sidecar
 from openengine_sidecar.messages.errors import SidecarError
+from openengine_sidecar.messages.signals import Cause
 
 FORCED_DRAIN = 1.0
 EXIT_OK = 0
@@ -27,7 +27,7 @@ def run(config: SidecarConfig) -> int:
         0 after a drain in time, 128 + signal number after a forced one, 1 after a failure.
     """
     try:
-        check_model_directory(config.model)
+        read_model_files(config.model.path, config.model.custom_template)
     except SidecarError as error:
         logger.critical("{}", error)
         return EXIT_FAILED

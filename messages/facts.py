@@ -63,12 +63,6 @@ class Outcome(StrEnum):
     REFUSED = "refused"
 
 
-class StreamStarted(msgspec.Struct, frozen=True, kw_only=True):
-    """One request was acknowledged."""
-
-    request_id: str
-
-
 class StreamEnded(msgspec.Struct, frozen=True, kw_only=True):
     """One request ended.
 

@@ -7,8 +7,6 @@ import asyncio
 import grpc.aio
 import msgspec
 import tenacity
-from openengine_sidecar.messages.signals import Cause, Drain
-from openengine_sidecar.proto.channels import open_channel
 
 from openengine_sidecar.actors.config import EngineConfig
 from openengine_sidecar.actors.engine.client import Attachment, EngineClient
@@ -18,6 +16,8 @@ from openengine_sidecar.messages.engine.control import Health, HealthState
 from openengine_sidecar.messages.engine.discovery import Discovery
 from openengine_sidecar.messages.errors import DiscoveryError
 from openengine_sidecar.messages.facts import EngineDown, EngineHealth, EngineUp
+from openengine_sidecar.messages.signals import Cause, Drain
+from openengine_sidecar.proto.channels import open_channel
 from openengine_sidecar.proto.dialect import Dialect, EngineCallError
 from openengine_sidecar.supervision import Actor
 
@@ -79,7 +79,7 @@ class EngineConnection(Actor[Suspect]):
         """Close the channels."""
         del cause
         self._client.detach()
-        await asyncio.gather(*(channel.close() for channel in self._channels))
+        await asyncio.gather(*(channel.close(None) for channel in self._channels))
 
     @property
     def _control(self) -> grpc.aio.Channel:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import grpc
 import grpc.aio
-from openengine_sidecar.proto.selection import select_dialect
-from openengine_sidecar.proto.validation import validate
 
 from openengine_sidecar.actors.config import EngineConfig
 from openengine_sidecar.messages.engine.control import Health, HealthState
 from openengine_sidecar.messages.engine.discovery import Discovery, Role
 from openengine_sidecar.messages.errors import DiscoveryError
 from openengine_sidecar.proto.dialect import Dialect, EngineCallError
+from openengine_sidecar.proto.selection import select_dialect
+from openengine_sidecar.proto.validation import validate
 
 SAME_ACROSS_RESTARTS = ("model_id", "role", "schema_release")
 

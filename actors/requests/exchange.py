@@ -148,7 +148,9 @@ class Exchange:
         )
         log = logger.bind(request_id=self.request_id)
         try:
-            outcome = await retrying(self._client.abort, self.engine_id, timeout=self._config.abort_timeout, trace=self._trace)
+            outcome: AbortOutcome = await retrying(
+                self._client.abort, self.engine_id, timeout=self._config.abort_timeout, trace=self._trace
+            )
         except (EngineCallError, EngineLostError) as error:
             log.warning("abort of {} did not reach the engine: {}", self.engine_id, error)
         else:

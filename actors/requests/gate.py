@@ -16,12 +16,11 @@ from openengine_sidecar.messages.dynamo.control import ControlHeader, decode_con
 from openengine_sidecar.messages.dynamo.naming import EndpointId, instance_subject
 from openengine_sidecar.messages.dynamo.two_part import decode_frame
 from openengine_sidecar.messages.errors import StreamBrokenError, WireError
-from openengine_sidecar.messages.facts import EngineDown, EngineUp, Outcome, PlaneState, StreamEnded, StreamStarted
+from openengine_sidecar.messages.facts import EngineDown, EngineUp, Outcome, PlaneState, StreamEnded
 from openengine_sidecar.messages.signals import Cause, Drain, Terminated
 from openengine_sidecar.supervision import Actor, ChildSpec, Restart
 
 MALFORMED = b"Server overloaded: malformed request"
-DRAINING = b"Server unavailable: this worker is draining"
 CANCEL_RESERVE = 5.0
 STREAM_SHUTDOWN = 15.0
 
@@ -55,8 +54,7 @@ class RequestGate(Actor[GateMail]):
         self._exchanges: dict[str, Exchange] = {}
         self._undialled: set[str] = set()
         self._attempts = itertools.count(1)
-        self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
-        self._intake = True
+        self._waiters: list[tuple[Callable[[], bool], asyncio.Future[bool]]] = []
         self.counters: Counter[str] = Counter()
 
     async def on_start(self) -> None:
@@ -65,13 +63,14 @@ class RequestGate(Actor[GateMail]):
         await self._plane.connect()
         endpoint = EndpointId(self._identity.namespace, self._identity.component, self._identity.endpoint)
         await self._plane.listen({endpoint.name: instance_subject(endpoint, self._identity.instance_id)}, self.ref.tell)
-        self._plane_changed(True, "")
+        self._plane_changed(connected=True, detail="")
 
     async def on_message(self, message: GateMail) -> object:
         """Admit an arrival, or keep the books."""
         match message:
             case Arrival():
                 await self._arrived(message)
+                self._changed()
             case Dialled():
                 self._undialled.discard(message.stream)
                 self._changed()
@@ -96,11 +95,10 @@ class RequestGate(Actor[GateMail]):
     async def on_drain(self, drain: Drain) -> None:
         """Serve what still arrives in the grace period (none when idle), then let the streams end."""
         if self._exchanges:
-            grace = min(self._drain.grace, max(0.0, drain.deadline - self.clock.monotonic() - CANCEL_RESERVE))
-            await self.clock.sleep(grace)
+            left = drain.deadline - self.clock.monotonic()
+            await self.clock.sleep(min(self._drain.grace, left / 2))
         await self._plane.stop_intake()
         await self._until(lambda: self.mailbox_empty, drain.deadline)
-        self._intake = False
         self.log.info("draining: {} requests in flight", len(self._exchanges))
         left = drain.deadline - self.clock.monotonic()
         if not await self._until(lambda: not self._exchanges, drain.deadline - min(CANCEL_RESERVE, left / 2)):
@@ -124,8 +122,6 @@ class RequestGate(Actor[GateMail]):
         limit = self._admission.request_limit
         if limit is not None and len(self._exchanges) >= limit:
             await self._refuse(arrival, control, f"Server overloaded: {limit} requests in flight".encode())
-        elif not self._intake:
-            await self._refuse(arrival, control, DRAINING)
         else:
             await arrival.acknowledge(b"")
             await self._open(control, body, arrival.trace)
@@ -141,7 +137,6 @@ class RequestGate(Actor[GateMail]):
         exchange = Exchange(control, name, context.client, context.config, self.clock)
         self._exchanges[name] = exchange
         self._undialled.add(name)
-        self.publish(StreamStarted(request_id=control.id))
         admitted = Admitted(control=control, body=body, trace=trace, engine=self._engine)
         await self.spawn(
             ChildSpec(
@@ -167,20 +162,31 @@ class RequestGate(Actor[GateMail]):
         for child in self.children.values():
             child.cancel(reason)
 
-    def _plane_changed(self, connected: bool, detail: str) -> None:  # noqa: FBT001 - the plane's callback
+    def _plane_changed(self, *, connected: bool, detail: str) -> None:
         self.log.info("request plane {}", "connected" if connected else f"down: {detail}")
         self.publish(PlaneState(connected=connected, detail=detail))
 
-    def _when(self, condition: Callable[[], bool]) -> asyncio.Future[None]:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append((condition, future))
+    async def _until(self, condition: Callable[[], bool], deadline: float) -> bool:
+        met = self._when(condition)
+        timer = self.clock.call_at(deadline, _resolve, met, False)  # noqa: FBT003 - the future's value
+        try:
+            return await met
+        finally:
+            timer.cancel()
+
+    def _when(self, condition: Callable[[], bool]) -> asyncio.Future[bool]:
+        met: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiters.append((condition, met))
         self._changed()
-        return future
+        return met
 
     def _changed(self) -> None:
-        for waiter in self._waiters[:]:
-            condition, future = waiter
-            if future.done() or condition():
-                self._waiters.remove(waiter)
-                if not future.done():
-                    future.set_result(None)
+        for condition, met in self._waiters:
+            if condition():
+                _resolve(met, True)  # noqa: FBT003 - the future's value
+        self._waiters = [waiter for waiter in self._waiters if not waiter[1].done()]
+
+
+def _resolve(met: asyncio.Future[bool], value: bool) -> None:  # noqa: FBT001 - a future's value
+    if not met.done():
+        met.set_result(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 import nats
 import nats.errors
@@ -24,14 +25,20 @@ TRACE_HEADERS = ("traceparent", "tracestate")
 UNLIMITED = -1  # the library drops beyond a limit without an answer; the gate's mailbox is the bound, and answers
 
 Deliver = Callable[[Arrival], None]
-StateChanged = Callable[[bool, str], None]
+
+
+class StateChanged(Protocol):
+    """Hears of every change of the connection."""
+
+    def __call__(self, *, connected: bool, detail: str) -> None:
+        """Take it in; must not block."""
+        ...
 
 
 class NatsPlane:
     """Receives requests and acknowledges them; reconnects for ever, keeping its subscriptions.
 
     `deliver` must not block and raises when it has no room; the request is then answered as overloaded.
-    `state_changed(connected, detail)` is called on every change of the connection.
     """
 
     def __init__(self, config: NatsConfig, *, name: str, state_changed: StateChanged) -> None:
@@ -78,7 +85,7 @@ class NatsPlane:
         """Unsubscribe; what was already received is still delivered before this returns."""
         for subscription in self._subscriptions:
             try:
-                await subscription.drain()
+                await subscription.drain()  # type: ignore[no-untyped-call]  # the library has no hint here
             except nats.errors.Error as error:
                 logger.warning("request plane: could not unsubscribe: {}", error)
         self._subscriptions.clear()
@@ -116,7 +123,7 @@ class NatsPlane:
 
     async def _on_state(self, *, connected: bool) -> None:
         detail = "" if connected else f"no NATS server at {', '.join(self._config.servers)}"
-        self._state_changed(connected, detail)
+        self._state_changed(connected=connected, detail=detail)
 
 
 def _trace(message: Msg) -> dict[str, str]:
@@ -124,5 +131,5 @@ def _trace(message: Msg) -> dict[str, str]:
     return {name: headers[name] for name in TRACE_HEADERS if name in headers}
 
 
-def _nobody(connected: bool, detail: str) -> None:  # noqa: FBT001 - the shape of StateChanged
+def _nobody(*, connected: bool, detail: str) -> None:
     del connected, detail
