@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from openengine_sidecar.supervision._counters import Count
 from openengine_sidecar.supervision._dead_letters import DeadReason
@@ -47,7 +48,7 @@ def answer(host: Host, letter: Envelope, result: object) -> None:
     reply = letter.reply
     if reply is None:
         return
-    if isinstance(result, (asyncio.Future, concurrent.futures.Future, AskFuture)):
+    if _is_promise(result):
         _defer(host, reply, result)
     else:
         reply.answer(result)
@@ -61,6 +62,20 @@ def refuse(host: Host, letter: Envelope, error: BaseException) -> None:
         letter.reply.fail(error)
     else:
         letter.reply.fail(ActorGoneError(host.cell.path, f"ended by {type(error).__name__} while answering"))
+
+
+async def await_promise(result: object) -> None:
+    """Wait for a future of whatever kind; anything else is no reason to wait."""
+    if not _is_promise(result):
+        return
+    if isinstance(result, concurrent.futures.Future):
+        await asyncio.wrap_future(result)
+    else:
+        await result
+
+
+def _is_promise(result: object) -> TypeGuard[Promise]:
+    return isinstance(result, (asyncio.Future, concurrent.futures.Future, AskFuture))
 
 
 def _refuse_unknown(host: Host, letter: Envelope) -> None:

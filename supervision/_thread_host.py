@@ -6,12 +6,11 @@ A thread cannot be cancelled. It is asked to (`ThreadActor.cancelled`), and aban
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import queue
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pykka
 
@@ -19,8 +18,7 @@ from openengine_sidecar.messages.signals import Cancel, Cause, CauseKind, Drain,
 from openengine_sidecar.supervision._children import receive_drain
 from openengine_sidecar.supervision._clock import within
 from openengine_sidecar.supervision._current import enter
-from openengine_sidecar.supervision._delivery import answer, refuse, unwrap
-from openengine_sidecar.supervision._future import AskFuture
+from openengine_sidecar.supervision._delivery import answer, await_promise, refuse, unwrap
 from openengine_sidecar.supervision._host import KILL_GRACE, Host
 from openengine_sidecar.supervision._inbox import Bell
 
@@ -78,11 +76,7 @@ class ThreadHost(Host, pykka.ThreadingActor):  # type: ignore[misc] # _create_ac
         job = Job(lambda: self.actor.on_drain(drain), self.system.loop.create_future())
         self._between.append(job)
         self.cell.wake()
-        promise: object = await job.done
-        if isinstance(promise, AskFuture):
-            await promise
-        elif isinstance(promise, concurrent.futures.Future):
-            await asyncio.wrap_future(cast("concurrent.futures.Future[Any]", promise))
+        await await_promise(await job.done)
 
     def interrupt(self) -> None:
         """Ask the thread to give up what it does."""
