@@ -11,7 +11,7 @@ from openengine_sidecar.launch.options import SERVE_SETTINGS
 
 
 @click.pass_context
-def _serve(ctx: click.Context, **values: object) -> None:
+def _serve(ctx: click.Context, /, **values: object) -> None:
     config = sidecar_config(values)
     logs.configure(log_options(values))
     from openengine_sidecar.launch.serve import run  # noqa: PLC0415 - help and bad usage answer without gRPC and NATS
