@@ -11,7 +11,6 @@ from openengine_sidecar.actors.config import SidecarConfig
 from openengine_sidecar.actors.discovery.model_files import read_model_files
 from openengine_sidecar.actors.sidecar import Sidecar
 from openengine_sidecar.messages.errors import SidecarError
-from openengine_sidecar.messages.signals import Cause
 
 FORCED_DRAIN = 1.0
 EXIT_OK = 0
@@ -48,11 +47,15 @@ class _Worker:
         try:
             await sidecar.start()
         except SidecarError as error:
-            logger.critical("could not start: {}", error)
-            return EXIT_FAILED
+            await asyncio.gather(*self._draining)
+            if not self._signals:
+                logger.critical("could not start: {}", error)
+            return self._exit_code()
         cause = await sidecar.terminated()
         await asyncio.gather(*self._draining)
-        return self._exit_code(cause)
+        if not self._signals:
+            logger.critical("the worker gave up: {}", cause)
+        return self._exit_code()
 
     def _on_signal(self, sidecar: Sidecar, number: signal.Signals) -> None:
         self._signals.append(number)
@@ -61,10 +64,11 @@ class _Worker:
         drain = sidecar.drain(number.name, timeout=FORCED_DRAIN if forced else None)
         self._draining.add(asyncio.get_running_loop().create_task(drain))
 
-    def _exit_code(self, cause: Cause) -> int:
-        if not self._signals:
-            logger.critical("the worker gave up: {}", cause)
-            return EXIT_FAILED
-        if len(self._signals) > 1:
-            return 128 + self._signals[-1]
-        return EXIT_OK
+    def _exit_code(self) -> int:
+        match self._signals:
+            case []:
+                return EXIT_FAILED
+            case [_]:
+                return EXIT_OK
+            case [*_, last]:
+                return 128 + last

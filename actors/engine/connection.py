@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import grpc
 import grpc.aio
 import msgspec
 import tenacity
@@ -23,6 +24,7 @@ from openengine_sidecar.supervision import Actor
 
 CONFIRM_SPACING = 0.2
 IDENTITY_EVERY = 5
+UNREACHABLE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED})
 
 
 class Suspect(msgspec.Struct, frozen=True):
@@ -133,7 +135,7 @@ class EngineConnection(Actor[Suspect]):
         try:
             await self._poll(self._config.health_timeout, identify=identify or before is not Verdict.SERVING)
         except EngineCallError as error:
-            self._policy.missed()
+            self._policy.missed(reachable=error.status not in UNREACHABLE)
             self._tell_health(HealthState.UNKNOWN, detail=str(error))
         if self._policy.verdict is not before and self._policy.verdict is not Verdict.SERVING:
             self._fall()

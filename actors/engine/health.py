@@ -16,7 +16,7 @@ class Verdict(Enum):
 
 
 class HealthPolicy:
-    """One success brings an engine back, `misses` failures in a row lose it; what it says of itself counts at once.
+    """One success brings an engine back, `misses` failures in a row lose it, or show that it does not serve; what it says of itself counts at once.
 
     Args:
         misses: unanswered polls in a row after which the engine is lost (at least 1).
@@ -35,9 +35,14 @@ class HealthPolicy:
         self.verdict = Verdict.SERVING if state in self._ready else Verdict.NOT_SERVING
         return self.verdict
 
-    def missed(self) -> Verdict:
-        """Take a late or failed poll in."""
+    def missed(self, *, reachable: bool) -> Verdict:
+        """Take a late or failed poll in.
+
+        Args:
+            reachable: whether the engine itself answered, if only to fail the poll: it is then not lost, its streams
+                may live.
+        """
         self.missed_in_row += 1
         if self.missed_in_row >= self._limit:
-            self.verdict = Verdict.LOST
+            self.verdict = Verdict.NOT_SERVING if reachable else Verdict.LOST
         return self.verdict

@@ -165,8 +165,8 @@ class Exchange:
 
 
 def _encoder(control: ControlHeader) -> ResponseEncoder:
-    """The codec of the answer: the request's own, or JSON where the frontend named one that does not exist."""
+    """The codec of the answer: the request's own, or the one we advertise where the frontend named none of ours."""
     try:
         return ENCODERS[control.codec]
     except WireError:
-        return ENCODERS[Codec.JSON]
+        return ENCODERS[Codec.MSGPACK]

@@ -116,12 +116,14 @@ class RequestStream(Actor[Never]):
         error: RequestError | None = None
         try:
             await self._serve()
+        except RequestError as failure:  # before OSError: a time-out is one of those
+            error = failure
         except OSError as unreachable:
             self._dialled()
             address = self._control.call_home
-            error = StreamBrokenError(self._control.id, f"frontend at {address} does not answer: {unreachable}")
-        except RequestError as failure:
-            error = failure
+            error = StreamBrokenError(
+                self._control.id, f"frontend at {address.host}:{address.port} does not answer: {unreachable}"
+            )
         if error is not None and self._cancelled is None:
             self.log.log("INFO" if error.client_fault else "WARNING", "{}: {}", type(error).__name__, error)
             self._exchange.send_error(error)

@@ -72,7 +72,7 @@ class ControlHeader(msgspec.Struct, frozen=True, kw_only=True):
         """Codec of the body and of the answer.
 
         Raises:
-            WireError: part `header`: the frontend named a codec that does not exist. It can still be answered, in JSON.
+            WireError: part `header`: the frontend named a codec that does not exist. It can still be answered, in the codec we advertise.
         """
         try:
             return Codec(self.payload_codec)

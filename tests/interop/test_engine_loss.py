@@ -31,8 +31,8 @@ async def test_an_engine_that_never_comes_ends_the_worker(lab: Lab) -> None:
     assert await worker.ended() == 1
     lines = worker.process.output().splitlines()
     assert any(address in line and "3 s" in line for line in lines[-3:]), worker.process.tail()
-    waits = [line for line in lines if address in line]
-    assert 3 <= len(waits) <= 6, worker.process.tail(40)
+    waits = [line for line in lines if "WARNING" in line and address in line]
+    assert 2 <= len(waits) <= 4, worker.process.tail(40)
     assert lab.instances() == []
 
 
@@ -136,8 +136,8 @@ async def test_a_frontend_that_migrates_completes_the_stream_elsewhere(
 async def test_f50_a_silent_stream_survives_and_brings_its_tokens(
     lab: Lab, frontend: OpenAIEndpoint, client: OpenAIClient
 ) -> None:
-    """gRPC servers close connections that ping without data more often than every 5 minutes (scaled: 3 s here)."""
-    _, worker = lab.serve(frontend, engine_options=("--fault", "silent:8@1", "--ping-strikes-after", "3"))
+    # gRPC servers close connections that ping without data more often than every 5 minutes; here it is 2 s.
+    _, worker = lab.serve(frontend, engine_options=("--fault", "silent:5@1", "--ping-strikes-after", "2"))
     answer = await client.stream_chat("hello", max_tokens=4)
     assert (answer.status, answer.finish_reason) == (200, "length")
     assert "GOAWAY" not in worker.process.output()
