@@ -80,7 +80,7 @@ def frontend_program(
     options: Iterable[str] = (),
     host: str = LOOPBACK,
 ) -> Program:
-    """The stock Dynamo frontend; its caches go below `home`.
+    """The stock Dynamo frontend; its caches and temporary files go below `home`.
 
     Raises:
         ProgramMissingError: ai-dynamo is not installed.
@@ -90,6 +90,7 @@ def frontend_program(
     environment = {
         **planes.environment,
         "HOME": str(home),
+        "TMPDIR": str(home),
         "HF_HUB_OFFLINE": "1",
         "DYN_TCP_RESPONSE_STREAM_HOST": host,
         "DYN_SDK_DISABLE_ANSI_LOGGING": "1",

@@ -76,6 +76,16 @@ async def test_a_frame_that_names_no_address_is_refused_at_once(raw: RawFrontend
     assert await still_serves(raw, subject)
 
 
+async def test_a_frame_that_names_no_address_is_logged_and_counted(
+    raw: RawFrontend, subject: str, served: tuple[Engine, Worker]
+) -> None:
+    _, worker = served
+    before = await worker.metric("dynamo_component_errors_total")
+    await raw.send(subject, b"23 bytes of no frame...")
+    assert await worker.metric("dynamo_component_errors_total") == before + 1
+    assert "23 bytes" in worker.process.tail(3)
+
+
 @pytest.mark.parametrize(
     ("codec", "body"),
     [
@@ -106,9 +116,10 @@ async def test_a_body_that_cannot_be_served_is_the_clients_fault(
 async def test_json_is_answered_in_json(raw: RawFrontend, subject: str) -> None:
     caller = raw.caller()
     header = raw.header(caller, payload_codec="json")
-    assert await raw.send(subject, frame(header, json.dumps(request_body([]), default=str).encode())) == b""
+    assert await raw.send(subject, frame(header, json.dumps(request_body(HI, max_tokens=3)).encode())) == b""
     await caller.closed.wait()
-    assert caller.error is not None
+    assert caller.error is None
+    assert (caller.complete, len(caller.token_ids)) == (True, 3)
 
 
 async def test_an_address_that_does_not_answer_costs_only_its_request(raw: RawFrontend, subject: str) -> None:

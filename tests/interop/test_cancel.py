@@ -39,7 +39,7 @@ async def test_each_hang_up_cancels_its_own_request_once(
 ) -> None:
     engine, worker = lab.serve(frontend, engine_options=("--token-delay-ms", "10"))
     await asyncio.gather(*(client.chat(SHORT, max_tokens=8) for _ in range(20)))
-    before = worker.census()
+    before, actors = worker.census(), await worker.actors()
 
     hanging_up = (client.hang_up_after(3, LONGER, max_tokens=2_000, ignore_eos=True) for _ in range(CLIENTS))
     by_length = (client.stream_chat(SHORT, max_tokens=12) for _ in range(CLIENTS // 2))
@@ -57,6 +57,9 @@ async def test_each_hang_up_cancels_its_own_request_once(
     assert [record["aborts"] for record in others] == [0] * CLIENTS
     assert not any(record["cancelled"] for record in others)
     await at_rest(worker, before)
+    assert await worker.actors() == actors
+    assert await worker.metric("dynamo_component_inflight_requests") == 0
+    assert await worker.metric("dynamo_component_cancellation_total") == CLIENTS
 
 
 async def test_unary_hang_up_cancels(lab: Lab, frontend: OpenAIEndpoint, client: OpenAIClient) -> None:

@@ -43,6 +43,7 @@ async def test_f07_streams_in_flight_finish_and_the_card_goes_first(
     streams = await begun(client, STREAMS, max_tokens=TOKENS, ignore_eos=True)
     watch = Watch(lab)
     watching = asyncio.create_task(watch())
+    await eventually(lambda: watch.states, "the watch looks")
     worker.terminate()
     await eventually(lambda: not lab.instances() and not lab.cards(), "records withdrawn")
     watching.cancel()

@@ -29,17 +29,14 @@ CASES = {
     "cancelled:3": 499,
     "no-terminal:3": BROKEN,
     "wrong-id:2": BROKEN,
-    "missing-index:2": BROKEN,
-    "index-out-of-range:2": BROKEN,
     "garbage:2": BROKEN,
     "prefill-ready": BROKEN,
 }
 F45_F46_CASES = {
     "cumulative": BROKEN,
     "extra-tokens:3": BROKEN,
-    "usage-mismatch:completion": BROKEN,
-    "token-after-finished": BROKEN,
-    "finished-twice": BROKEN,
+    "index-out-of-range:2": BROKEN,
+    "missing-index:2": BROKEN,
 }
 
 
@@ -74,6 +71,19 @@ async def test_a_failure_has_its_status_and_costs_one_request(client: OpenAIClie
 @pytest.mark.parametrize(("fault", "status"), F45_F46_CASES.items(), ids=F45_F46_CASES)
 async def test_f45_f46_broken_streams_are_errors_not_garbage(client: OpenAIClient, fault: str, status: int) -> None:
     await check(client, fault, status)
+
+
+async def test_f45_repeats_that_end_before_the_limit_are_an_error_too(client: OpenAIClient) -> None:
+    prompt = "<<fault cumulative>>"
+    unary, streamed = await client.chat(prompt, max_tokens=5_000), await client.stream_chat(prompt, max_tokens=5_000)
+    assert (unary.status, streamed.status) == (BROKEN, BROKEN)
+
+
+@pytest.mark.parametrize("fault", ["token-after-finished", "finished-twice", "after-terminal"])
+async def test_f46_nothing_after_the_terminal_reaches_the_client(client: OpenAIClient, fault: str) -> None:
+    prompt = f"<<fault {fault}>>"
+    answer = await client.stream_chat(prompt, max_tokens=200)
+    assert (answer.status, answer.finish_reason, answer.text) == (200, "stop", f'You said: "{prompt}".')
 
 
 async def test_tokens_before_a_failure_are_delivered(client: OpenAIClient) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 
 import pytest
 from tests.interop.streams import FOREVER, PACE, begun
@@ -16,13 +15,6 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(90)]
 
 QUICK_HEALTH = ("--health-interval-secs", "0.3", "--health-timeout-secs", "1", "--health-misses", "2")
 QUICK_RETRY = ("--grpc-retry-interval-secs", "0.3")
-INFLIGHT = re.compile(r"^dynamo_component_inflight_requests(?:\{.*\})? ([0-9.]+)$", re.MULTILINE)
-
-
-async def inflight(worker: Worker) -> float:
-    _, metrics = await worker.probe("/metrics")
-    found = INFLIGHT.findall(metrics)
-    return sum(map(float, found)) if found else -1
 
 
 async def test_an_engine_that_never_comes_ends_the_worker(lab: Lab) -> None:
@@ -105,7 +97,7 @@ async def test_f20_streams_of_a_dead_engine_end_with_503_and_the_worker_returns(
     assert all(answer.error and answer.done for answer in answers)
     assert (await unary).status == 503
     await eventually(lambda: not lab.instances(), "records withdrawn")
-    assert await inflight(worker) == 0
+    assert await worker.metric("dynamo_component_inflight_requests") == 0
     lab.engine(*PACE, name="engine-again", port=engine.port)
     lab.await_listed(frontend, worker)
     assert (await client.chat("hello", max_tokens=4)).status == 200

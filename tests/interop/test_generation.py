@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from uuid import UUID
 
 import pytest
 from tests.support.openai import Answer, OpenAIClient
@@ -86,9 +87,12 @@ async def test_prompt_tokens_reach_the_engine_unchanged(client: OpenAIClient, en
 
 
 async def test_engine_ids_name_request_and_attempt(client: OpenAIClient, engine: Engine) -> None:
-    await client.chat(PROMPT, max_tokens=4)
-    request_id = (await engine.stats())["records"][-1]["request_id"]
-    assert request_id.rpartition(".")[2].isdigit()
+    for _ in range(2):
+        await client.chat(PROMPT, max_tokens=4)
+    ids = [record["request_id"].partition(".") for record in (await engine.stats())["records"][-2:]]
+    assert [str(UUID(request)) for request, _, _ in ids] == [request for request, _, _ in ids]
+    assert all(attempt for _, _, attempt in ids)
+    assert ids[0] != ids[1]
 
 
 async def test_parallel_requests_are_not_mixed_up(client: OpenAIClient) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import LONG
 from tests.interop.streams import PACE, begun
+from tests.support.fixtures import showing_logs
 from tests.support.openai import OpenAIClient
 from tests.support.site import Lab, Site, Worker
 from tests.support.waiting import eventually
@@ -21,11 +22,11 @@ LIMIT = 16
 
 
 @pytest.fixture
-def private_lab(private_site: Site, tmp_path: Path) -> Iterator[Lab]:
+def private_lab(private_site: Site, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
     directory = tmp_path / "lab"
     directory.mkdir()
     lab = Lab(private_site, directory)
-    with lab.stack:
+    with lab.stack, showing_logs(request, lab.stack):
         yield lab
 
 
@@ -73,6 +74,7 @@ async def test_f53_a_burst_is_answered_to_the_last_request(lab: Lab, frontend: O
         accepted = replies.count(b"")
         refused = [reply for reply in replies if reply.startswith(b"Server overloaded:")]
         assert (accepted, len(refused)) == (LIMIT, BURST - LIMIT)
+        assert await worker.metric("dynamo_rejection_request_total") == len(refused)
         assert (await worker.probe("/live"))[0] == 200
 
 

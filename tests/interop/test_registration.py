@@ -36,7 +36,7 @@ async def test_model_is_listed_while_the_worker_runs_and_gone_afterwards(
 async def test_f17_no_request_fails_once_the_model_shows(lab: Lab, client: OpenAIClient) -> None:
     engine = lab.engine()
     for number in range(STARTS):
-        worker = lab.worker(engine, name=f"worker-{number}")
+        worker = lab.worker(engine, "--grace-period-secs", "0", name=f"worker-{number}")
         assert await _first_answer(client, worker) == 200
         worker.terminate()
         assert await worker.ended() == 0
@@ -56,7 +56,7 @@ async def test_f17_the_instance_answers_when_its_card_shows(lab: Lab) -> None:
     engine = lab.engine()
     async with RawFrontend(lab.site.planes.nats_url) as raw:
         for number in range(STARTS):
-            worker = lab.worker(engine, name=f"worker-{number}")
+            worker = lab.worker(engine, "--grace-period-secs", "0", name=f"worker-{number}")
             await eventually(partial(_shown, lab, worker), "card shows")
             record = lab.site.store.records("instances", lab.namespace)[0]
             acknowledgement, _ = await raw.ask(record["transport"]["nats_tcp"], request_body([72, 105], max_tokens=1))
@@ -102,7 +102,7 @@ async def test_f16_a_paused_worker_comes_back_by_itself(
 
 
 async def test_records_keep_their_sign_of_life(lab: Lab, frontend: OpenAIEndpoint) -> None:
-    lab.serve(frontend)
+    lab.serve(frontend, "--file-kv-heartbeat-secs", "0.5")
     files = [path for path in lab.site.planes.store.rglob("*") if lab.namespace in path.name.replace("%2D", "-")]
     assert len(files) == 2
     for file in files:

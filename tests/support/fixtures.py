@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,26 @@ from tests.support.openai import OpenAIClient
 from tests.support.site import Lab, Site
 
 from openengine_sidecar.launch.stack.openai import OpenAIEndpoint
+from openengine_sidecar.launch.stack.stack import Stack
+
+FAILED = pytest.StashKey[bool]()
+SHOWN_LINES = 40
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    item.stash[FAILED] = report.failed or item.stash.get(FAILED, False)
+    return report
+
+
+@contextmanager
+def showing_logs(request: pytest.FixtureRequest, stack: Stack) -> Generator[None]:
+    """Shows, when the test failed, how each process's log ends."""
+    yield
+    if request.node.stash.get(FAILED, False):
+        for process in stack.processes:
+            print(f"--- {process.log}, exit code {process.exit_code}\n{process.tail(SHOWN_LINES)}")  # noqa: T201
 
 
 @pytest.fixture(scope="session")
@@ -42,10 +63,10 @@ def private_site(tmp_path: Path) -> Iterator[Site]:
 
 
 @pytest.fixture
-def lab(site: Site, tmp_path: Path) -> Iterator[Lab]:
+def lab(site: Site, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """Engines and workers of one test on the shared site."""
     lab = Lab(site, tmp_path)
-    with lab.stack:
+    with lab.stack, showing_logs(request, lab.stack):
         yield lab
 
 

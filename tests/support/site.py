@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 import re
 import signal
@@ -98,6 +99,17 @@ class Worker:
                 return reply.status, await reply.text()
         except aiohttp.ClientConnectionError:
             return 0, ""
+
+    async def actors(self) -> list[str]:
+        """The paths of every actor alive in it."""
+        _, tree = await self.probe("/actors")
+        return sorted(actor["path"] for actor in json.loads(tree))
+
+    async def metric(self, name: str) -> float:
+        """The sum of a metric over all its labels; 0 where it has no sample."""
+        _, text = await self.probe("/metrics")
+        samples = re.findall(rf"^{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE)
+        return sum(map(float, samples))
 
     async def ended(self, timeout: float = WORKER_SECONDS) -> int:
         """Waits for the process to end by itself and returns its exit code."""

@@ -51,6 +51,7 @@ class Caller:
     sentinel: bool = False
     closed: asyncio.Event = field(default_factory=asyncio.Event)
     writer: asyncio.StreamWriter | None = None
+    codec: str = "msgpack"
 
     @property
     def error(self) -> dict[str, Any] | None:
@@ -102,6 +103,7 @@ class RawFrontend:
             "context": caller.subject,
             "stream_type": "response",
         }
+        caller.codec = changes.get("payload_codec", caller.codec)
         header = {
             "id": caller.subject,
             "request_type": "single_in",
@@ -157,7 +159,7 @@ def _take(caller: Caller, header: bytes, body: bytes) -> None:
     if header == b'"sentinel"':
         caller.sentinel = True
         return
-    item = msgspec.msgpack.decode(body)
+    item = msgspec.json.decode(body) if caller.codec == "json" else msgspec.msgpack.decode(body)
     caller.complete = caller.complete or item["complete_final"]
     if "data" in item:
         caller.items.append(item["data"])
