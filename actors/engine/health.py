@@ -16,10 +16,10 @@ class Verdict(Enum):
 
 
 class HealthPolicy:
-    """One success brings an engine back, `misses` failures in a row lose it, or show that it does not serve; what it says of itself counts at once.
+    """One success brings an engine back, a few failures in a row take it out; what it says of itself counts at once.
 
     Args:
-        misses: unanswered polls in a row after which the engine is lost (at least 1).
+        misses: failed polls in a row after which the engine is out (at least 1).
         degraded_is_ready: whether DEGRADED may serve.
     """
 
