@@ -5,6 +5,11 @@ SidecarError
 ├── DiscoveryError                the engine is not one we can serve; retrying does not help
 ├── WireError                     bytes from the Dynamo side that do not parse
 ├── StoreError                    the discovery store refused or lost a record
+├── LoraError                     an adapter cannot be had; says which and why
+│   ├── LoraRefusedError          its name, its address or its contents are not acceptable
+│   ├── LoraSourceError           the place where it lies cannot be read
+│   ├── LoraCacheError            the cache has no room, or its file system refused
+│   └── LoraCancelledError        nobody wants it any more
 └── RequestError                  ends one request; says which, and what its client is told
     ├── InvalidRequestError       the client's fault
     │   └── UnsupportedFeatureError   the engine does not advertise what was asked for
@@ -69,6 +74,44 @@ class StoreError(SidecarError, OSError):
         super().__init__(f"discovery record {key}: {problem}")
         self.key = key
         self.problem = problem
+
+
+class LoraError(SidecarError):
+    """An adapter cannot be had.
+
+    Attributes:
+        subject: the adapter's name, its address, or the path at fault.
+        problem: what is wrong and what to do, for whoever asked.
+    """
+
+    def __init__(self, subject: str, problem: str) -> None:
+        super().__init__(f"{subject}: {problem}")
+        self.subject = subject
+        self.problem = problem
+
+
+class LoraRefusedError(LoraError, ValueError):
+    """The name, the address or the contents of an adapter are not acceptable; trying again does not help."""
+
+
+class LoraSourceError(LoraError, OSError):
+    """The place where an adapter lies cannot be read.
+
+    Attributes:
+        transient: whether the same attempt may succeed later.
+    """
+
+    def __init__(self, subject: str, problem: str, *, transient: bool) -> None:
+        super().__init__(subject, problem)
+        self.transient = transient
+
+
+class LoraCacheError(LoraError, OSError):
+    """The adapter cache has no room, or its file system refused."""
+
+
+class LoraCancelledError(LoraError):
+    """An adapter was being fetched, and nobody wants it any more."""
 
 
 class RequestError(SidecarError):

@@ -11,6 +11,7 @@ import grpc.aio
 from openengine_sidecar.messages.engine.control import AbortOutcome, Health, Load
 from openengine_sidecar.messages.engine.discovery import Discovery
 from openengine_sidecar.messages.engine.generation import Event, GenerateCall
+from openengine_sidecar.messages.engine.lora import LoraAdapter, LoraListing, LoraOutcome
 from openengine_sidecar.messages.errors import SidecarError
 
 SOME_ENDPOINT = "the configured endpoint"
@@ -153,5 +154,40 @@ class Dialect(Protocol):
 
         Raises:
             EngineCallError: the call failed, ended without COMPLETE, or the schema has no drain (UNIMPLEMENTED).
+        """
+        ...
+
+    async def load_lora(self, channel: grpc.aio.Channel, adapter: LoraAdapter, *, timeout: float) -> LoraOutcome:
+        """Load an adapter, whose directory the engine can see.
+
+        Returns:
+            DONE, ALREADY_LOADED, CONFLICT (nothing was changed), DISABLED or UNSUPPORTED.
+
+        Raises:
+            FieldError: nothing was sent: the name is empty, the id not positive, the path not absolute.
+            EngineCallError: any other status, or an answer about another adapter; the engine may hold it or not.
+        """
+        ...
+
+    async def unload_lora(self, channel: grpc.aio.Channel, name: str, *, timeout: float) -> LoraOutcome:
+        """Unload an adapter, whoever loaded it.
+
+        Returns:
+            DONE, NOT_FOUND, DISABLED or UNSUPPORTED.
+
+        Raises:
+            FieldError: nothing was sent: the name is empty.
+            EngineCallError: as `load_lora`.
+        """
+        ...
+
+    async def list_loras(self, channel: grpc.aio.Channel, *, timeout: float) -> LoraListing:
+        """List the adapters that the engine holds, as it names them.
+
+        Returns:
+            DONE, DISABLED or UNSUPPORTED.
+
+        Raises:
+            EngineCallError: any other status.
         """
         ...

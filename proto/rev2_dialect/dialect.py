@@ -10,6 +10,7 @@ import grpc.aio
 from openengine_sidecar.messages.engine.control import AbortOutcome, Health, Load
 from openengine_sidecar.messages.engine.discovery import Discovery
 from openengine_sidecar.messages.engine.generation import GenerateCall
+from openengine_sidecar.messages.engine.lora import LoraAdapter, LoraListing, LoraOutcome
 from openengine_sidecar.messages.errors import DiscoveryError, InvalidRequestError
 from openengine_sidecar.proto.dialect import SOME_ENDPOINT, EngineCallError, GenerationStream
 from openengine_sidecar.proto.fields import FieldError
@@ -27,7 +28,7 @@ from openengine_sidecar.proto.rev2.lifecycle_pb2 import (
 )
 from openengine_sidecar.proto.rev2.model_pb2 import GetModelInfoRequest, ModelInfo
 from openengine_sidecar.proto.rev2.observability_pb2 import GetLoadRequest, LoadInfo
-from openengine_sidecar.proto.rev2_dialect import control, discovery, events, requests
+from openengine_sidecar.proto.rev2_dialect import control, discovery, events, lora, requests
 from openengine_sidecar.proto.rev2_dialect.enums import ABORT_OUTCOMES
 from openengine_sidecar.proto.rev2_dialect.methods import Method
 from openengine_sidecar.proto.transport import GrpcGenerationStream, MessageStream, ask, decode
@@ -113,6 +114,18 @@ class Revision2:
             await _until_drained(reports)
         finally:
             reports.cancel()
+
+    async def load_lora(self, channel: grpc.aio.Channel, adapter: LoraAdapter, *, timeout: float) -> LoraOutcome:
+        """Load an adapter."""
+        return await lora.load(channel, adapter, timeout)
+
+    async def unload_lora(self, channel: grpc.aio.Channel, name: str, *, timeout: float) -> LoraOutcome:
+        """Unload an adapter."""
+        return await lora.unload(channel, name, timeout)
+
+    async def list_loras(self, channel: grpc.aio.Channel, *, timeout: float) -> LoraListing:
+        """List the adapters that the engine holds."""
+        return await lora.listing(channel, timeout)
 
     async def _engine_info(self, channel: grpc.aio.Channel, timeout: float) -> EngineInfo:
         return await ask(channel, Method.GET_ENGINE_INFO, GetEngineInfoRequest(), EngineInfo, timeout=timeout)
