@@ -92,7 +92,7 @@ class Cell(Inbox):
             StartError: the start was ended from outside.
         """
         host = self.launch()
-        await asyncio.sleep(0)  # most actors are ready after their first step; no timer for those
+        host.start_now()
         if not host.ready:
             await self._await_ready(host)
         if not host.ready:
@@ -186,9 +186,12 @@ class Cell(Inbox):
 
     def remove_watcher(self, host: Host) -> None:
         """Tell it no more."""
-        if self._watchers is not None:
-            self._watchers.pop(host, None)
-        host.watching.pop(self, None)
+        if host.watching.pop(self, self) is None and self._watchers is not None:
+            del self._watchers[host]
+
+    def take_back(self, host: Host) -> None:
+        """Tell it no more, not even what is on its way."""
+        self.remove_watcher(host)
         signals = host.cell.signals
         for signal in tuple(signals):
             if isinstance(signal, Terminated) and signal.address.path == self.path:

@@ -43,10 +43,7 @@ class LoopClock:
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._loop = loop if loop is not None else asyncio.get_running_loop()
-
-    def monotonic(self) -> float:
-        """Now, on the loop's own monotonic clock."""
-        return self._loop.time()
+        self.monotonic = self._loop.time
 
     def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> TimerHandle:
         """Call `callback(*args)` at `when`; see `Clock.call_at`."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from openengine_sidecar.supervision._host import Host
 
 
+PROMISES: tuple[type[Any], ...] = (asyncio.Future, concurrent.futures.Future, AskFuture)
 Promise = asyncio.Future[Any] | concurrent.futures.Future[Any] | AskFuture[Any]
 
 
@@ -43,12 +44,9 @@ def unwrap(host: Host, item: Any) -> Envelope | None:
     return letter
 
 
-def answer(host: Host, letter: Envelope, result: object) -> None:
+def answer(host: Host, reply: AskFuture[Any], result: object) -> None:
     """Give the asker the handler's result, or once it is there what the returned future brings."""
-    reply = letter.reply
-    if reply is None:
-        return
-    if _is_promise(result):
+    if isinstance(result, PROMISES):
         _defer(host, reply, result)
     else:
         reply.answer(result)
@@ -75,7 +73,7 @@ async def await_promise(result: object) -> None:
 
 
 def _is_promise(result: object) -> TypeGuard[Promise]:
-    return isinstance(result, (asyncio.Future, concurrent.futures.Future, AskFuture))
+    return isinstance(result, PROMISES)
 
 
 def _refuse_unknown(host: Host, letter: Envelope) -> None:

@@ -19,7 +19,6 @@ from openengine_sidecar.supervision.errors import AskTimeoutError, BlockingCallE
 
 if TYPE_CHECKING:
     from openengine_sidecar.supervision._cell import Cell
-    from openengine_sidecar.supervision._host import Host
 
 T = TypeVar("T")
 
@@ -53,26 +52,21 @@ class AskFuture(pykka.Future[T]):
     _waiter: asyncio.Future[None] | None = None
     _callbacks: list[Callable[[], None]] | None = None
     _timer: TimerHandle | None = None
+    _armed = False
+    _expected = False
     _target: Cell | None = None
     deadline = INFINITY
     timeout = INFINITY
 
-    def __init__(self) -> None:
+    def __init__(self, target: Cell | None = None, timeout: float = INFINITY) -> None:
         self._open = threading.Lock()
+        if target is not None:
+            self._target = target
+            self.timeout = timeout
+            self.deadline = target.system.clock.monotonic() + timeout
 
     def __repr__(self) -> str:
         return f"<AskFuture {'done' if self._done else 'pending'}>"
-
-    def aim(self, target: Cell, timeout: float) -> None:
-        """Set who is asked, and from now on the deadline. Called once, by the ref that asks."""
-        self._target = target
-        self.timeout = timeout
-        self.deadline = target.system.clock.monotonic() + timeout
-
-    def arm(self) -> None:
-        """Start the timer, unless the reply is there. Loop thread only."""
-        if not self._done and self._target is not None and self.deadline != INFINITY:
-            self._timer = self._target.system.clock.call_at(self.deadline, self.expire)
 
     @property
     def done(self) -> bool:
@@ -96,7 +90,11 @@ class AskFuture(pykka.Future[T]):
 
     def answer(self, value: T | None) -> bool:
         """Give the reply; returns False, and counts it, if there was an outcome already."""
-        if self._settle(value, None):
+        if self._open.acquire(blocking=False):
+            self._value = value
+            self._done = True
+            if self._expected:
+                self._announce()
             return True
         if isinstance(self._error, AskTimeoutError) and self._target is not None:
             self._target.system.counters.add(Count.LATE_REPLIES)
@@ -104,15 +102,24 @@ class AskFuture(pykka.Future[T]):
 
     def fail(self, error: BaseException) -> bool:
         """Give an error for a reply; returns False if there was an outcome already."""
-        return self._settle(None, error)
+        if not self._open.acquire(blocking=False):
+            return False
+        self._error = error
+        self._done = True
+        if self._expected:
+            self._announce()
+        return True
 
     def when_done(self, callback: Callable[[], None]) -> None:
         """Call `callback()` once there is an outcome, on the thread that brings it; at once if it is there."""
+        self._expected = True
         if self._callbacks is None:
             self._callbacks = []
         self._callbacks.append(callback)
         if self.done:
             self._run_callbacks()
+        else:
+            self._arm()
 
     def get(self, *, timeout: float | None = None) -> Any:
         """Block until the reply is there. For threads that run no event loop.
@@ -161,28 +168,44 @@ class AskFuture(pykka.Future[T]):
 
     def __await__(self) -> Generator[None, None, T]:
         if not self._done:
-            waiter = asyncio.get_running_loop().create_future()
-            if self._waiter is None:
-                self._waiter = waiter
-                if self.done:  # settled by another thread, which may not have seen the waiter
-                    _finish(waiter)
-            else:
-                self.when_done(lambda: _wake(waiter))
-            host = current_host()
-            if host is None:
-                yield from waiter
-            else:
-                yield from self._wait_as(host, waiter)
+            host, target = current_host(), self._target
+            if host is not None:
+                host.asking = target
+            try:
+                callee = target.host if target is not None else None
+                if callee is not None and callee.parked:
+                    callee.handle_now(self)
+                if not self.done:
+                    if host is not None:
+                        host.refuse_deadlock()
+                    yield from self._new_waiter()
+            finally:
+                if host is not None:
+                    host.asking = None
         outcome: T = self._outcome()
         return outcome
 
-    def _wait_as(self, host: Host, waiter: asyncio.Future[None]) -> Generator[None, None, None]:
-        host.asking = self._target
-        try:
-            host.refuse_deadlock()
-            yield from waiter
-        finally:
-            host.asking = None
+    def _new_waiter(self) -> asyncio.Future[None]:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._waiter is None:
+            self._waiter = waiter
+            self._expected = True
+            if self._done:  # settled by another thread, which may not have seen the waiter
+                _finish(waiter)
+            self._arm()
+        else:
+            self.when_done(lambda: _wake(waiter))
+        return waiter
+
+    def _arm(self) -> None:
+        """Have the loop start the timer once it comes round: most replies are there by then."""
+        if not self._armed and self._target is not None and self.deadline != INFINITY:
+            self._armed = True
+            self._target.system.soon(self._start_timer)
+
+    def _start_timer(self) -> None:
+        if not self._done and self._target is not None:
+            self._timer = self._target.system.clock.call_at(self.deadline, self.expire)
 
     def _patience(self, timeout: float | None) -> float | None:
         if timeout is not None:
@@ -195,18 +218,13 @@ class AskFuture(pykka.Future[T]):
             raise self._error
         return self._value
 
-    def _settle(self, value: Any, error: BaseException | None) -> bool:
-        if not self._open.acquire(blocking=False):
-            return False
-        self._value, self._error = value, error
-        self._done = True
+    def _announce(self) -> None:
         if self._timer is not None:
             self._cancel_timer()
         if self._waiter is not None:
             _wake(self._waiter)
         if self._callbacks is not None:
             self._run_callbacks()
-        return True
 
     def _cancel_timer(self) -> None:
         timer, self._timer = self._timer, None

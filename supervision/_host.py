@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import contextvars
 from collections.abc import Collection, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -51,20 +52,27 @@ class Host(pykka.Actor, abc.ABC):
     soon as any pykka actor of the process meets a BaseException. Lives are stopped by their supervisors alone.
 
     Attributes:
+        begun: whether the task has run its first step; before that it cannot be interrupted.
+        entered: whether on_start was called.
         ready: whether on_start returned.
         over: whether the life has ended; nothing it still does counts.
         verdict: why it has to end, once that is known.
         outcome: how it ended; meaningful once it is over.
         draining: the shortest Drain heard so far.
+        asleep: whether its thread waits for others.
+        parked: whether its task waits for mail, so that an asker may switch to it directly.
         asking: whom its handler waits for at the moment.
         letter: the envelope being handled, None for a plain tell.
         watching: the cells whose end it wants to hear of.
     """
 
     supervises = False
+    begun = False
+    entered = False
     ready = False
     over = False
     asleep = False
+    parked = False
     verdict: Cause | None = None
     outcome = Cause(CauseKind.STOPPED)
     draining: Drain | None = None
@@ -106,7 +114,8 @@ class Host(pykka.Actor, abc.ABC):
         return AskFuture()
 
     def _start_actor_loop(self) -> None:
-        self.task = self.system.loop.create_task(self.run(), name=self.cell.path)
+        self.context = contextvars.copy_context()
+        self.task = self.system.loop.create_task(self.run(), name=self.cell.path, context=self.context)
         self.task.add_done_callback(self._task_over)
 
     def begin(self) -> None:
@@ -139,18 +148,28 @@ class Host(pykka.Actor, abc.ABC):
     def is_current(self) -> bool:
         """Whether the caller is this life's hook or handler."""
 
+    def start_now(self) -> None:
+        """Run on_start to its first wait, on behalf of whoever waits for it, where that is possible."""
+
     async def run(self) -> Cause:
         """Lead the life; returns how it ended."""
+        self.begun = True
+        if self.verdict is not None and not self.entered:
+            return self.verdict
         enter(self)
         try:
-            await self.enter()
-            self._started()
+            if not self.ready:
+                await self.enter()
+                self.started()
             cause = await self.pump()
         except GeneratorExit:  # the loop itself is being torn down
             raise
         except BaseException as error:  # noqa: BLE001 - becomes the cause, which is counted, logged and reported
             cause = self._why(error)
         return await self._wind_down(cause)
+
+    def handle_now(self, reply: AskFuture[Any]) -> None:
+        """Handle the only ask in the mailbox before its asker goes to sleep, where that is possible."""
 
     def look_closely(self, *, enabled: bool) -> None:
         """Send every message the long way, where it can be traced, or no longer."""
@@ -274,7 +293,8 @@ class Host(pykka.Actor, abc.ABC):
                 raise AskDeadlockError(tuple(chain))
             cell = cell.host.asking if cell.host is not None else None
 
-    def _started(self) -> None:
+    def started(self) -> None:
+        """on_start returned."""
         if self.verdict is not None:
             return
         self.ready = True

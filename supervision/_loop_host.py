@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from openengine_sidecar.messages.signals import Cancel, Cause, CauseKind, Drain, Signal, Stop, Terminated
 from openengine_sidecar.supervision._children import receive_drain
-from openengine_sidecar.supervision._delivery import answer, refuse, unwrap
+from openengine_sidecar.supervision._delivery import PROMISES, answer, refuse, unwrap
 from openengine_sidecar.supervision._host import Host
+from openengine_sidecar.supervision._inbox import Envelope
+from openengine_sidecar.supervision._switch import Continued, begin
 
 if TYPE_CHECKING:
     from openengine_sidecar.supervision._actor import Actor
+    from openengine_sidecar.supervision._future import AskFuture
 
 BURST: Final = 64
 """Messages an actor may handle in a row before others get their turn."""
@@ -21,10 +25,21 @@ class LoopHost(Host):
     """Hosts an `Actor`."""
 
     actor: Actor[Any]
+    _half_started: Continued | None = None
+    _switched: tuple[Continued, Envelope] | None = None
+    _crash: BaseException | None = None
 
     async def enter(self) -> None:
-        """Run on_start."""
-        await self.actor.on_start()
+        """Run on_start, or what is left of it."""
+        if self.verdict is not None:  # spoken before the first step could be interrupted
+            self.task.cancel()
+        if self._crash is not None:
+            raise self._crash
+        if self._half_started is not None:
+            await self._half_started
+        else:
+            self.entered = True
+            await self.actor.on_start()
 
     async def leave(self, cause: Cause) -> None:
         """Run on_stop."""
@@ -36,7 +51,8 @@ class LoopHost(Host):
 
     def interrupt(self) -> None:
         """Cancel what the task waits for."""
-        self.task.cancel()
+        if self.begun:
+            self.task.cancel()
 
     def is_current(self) -> bool:
         """Whether the running task leads this life."""
@@ -46,7 +62,7 @@ class LoopHost(Host):
         """Handle signals first, then mail; let others run after every burst."""
         inbox = self.cell
         mail, signals = inbox.mail, inbox.signals
-        handle, create_waiter = self.actor.on_message, self.system.create_waiter
+        handle = self.actor.on_message
         burst = left = self.system.burst
         while not self.over:
             if signals:
@@ -54,16 +70,11 @@ class LoopHost(Host):
                 if cause is not None:
                     return cause
                 continue
-            if not mail:
-                inbox.waiter = waiter = create_waiter()
-                if not mail and not signals:  # a thread may have been faster than the flag
-                    await waiter
-                inbox.waiter = None
-                left = burst
-                continue
             try:
                 item = mail.popleft()
-            except IndexError:  # a thread made room meanwhile
+            except IndexError:
+                await self._rest()
+                left = burst
                 continue
             if type(item) in self.known:
                 await handle(item)
@@ -72,8 +83,28 @@ class LoopHost(Host):
             left -= 1
             if not left:
                 left = burst
-                await asyncio.sleep(0)
+                await self.system.pause()
         return self.outcome
+
+    async def _rest(self) -> None:
+        """Sleep until there is something to do, and take over what an asker has begun meanwhile."""
+        inbox, system = self.cell, self.system
+        waiter = inbox.waiter = system.create_waiter()
+        if not inbox.mail and not inbox.signals:  # a thread may have been faster than the flag
+            self.parked = system.direct
+            try:
+                await waiter
+            except asyncio.CancelledError as error:
+                if self._switched is None:
+                    raise
+                self._switched[0].interrupt(error)
+            finally:
+                self.parked = False
+        inbox.waiter = None
+        if self._crash is not None:
+            raise self._crash
+        if self._switched is not None:
+            await self._finish_switched(*self._switched)
 
     async def _handle_letter(self, item: Any) -> None:
         letter = unwrap(self, item)
@@ -88,7 +119,65 @@ class LoopHost(Host):
         finally:
             self.letter = None
         if letter.reply is not None:
-            answer(self, letter, result)
+            answer(self, letter.reply, result)
+
+    def start_now(self) -> None:
+        """Run on_start to its first wait, on behalf of whoever waits for it, where that is possible."""
+        if not self.system.may_switch():
+            return
+        self.entered = True
+        starting = self.actor.on_start()
+        try:
+            pending = begin(self, starting)
+        except StopIteration:
+            self.started()
+        except BaseException as error:  # noqa: BLE001 - raised again by the first step of the task
+            self._crash = error
+        else:
+            self._half_started = Continued(starting, pending)
+
+    def handle_now(self, reply: AskFuture[Any]) -> None:
+        """Handle the only ask in the mailbox before its asker goes to sleep, where that is possible."""
+        cell, system = self.cell, self.system
+        mail = cell.mail
+        if len(mail) != 1 or cell.signals or get_ident() != system.thread or not system.may_switch():
+            return
+        letter = mail[0]
+        if type(letter) is not Envelope or letter.reply is not reply:
+            return
+        mail.popleft()
+        if type(letter.message) not in self.known and unwrap(self, letter) is None:
+            return
+        self.parked = False
+        self.letter = letter
+        handler = self.actor.on_message(letter.message)
+        try:
+            pending = begin(self, handler)
+        except StopIteration as stop:
+            self.letter = None
+            self.parked = True
+            if isinstance(stop.value, PROMISES):
+                answer(self, reply, stop.value)
+            else:
+                reply.answer(stop.value)
+        except BaseException as error:  # noqa: BLE001 - raised again by the pump, which is about to wake up
+            self.letter = None
+            refuse(self, letter, error)
+            self._crash = error
+        else:
+            self._switched = Continued(handler, pending), letter
+
+    async def _finish_switched(self, handler: Continued, letter: Envelope) -> None:
+        try:
+            result = await handler
+        except BaseException as error:
+            refuse(self, letter, error)
+            raise
+        finally:
+            self._switched = None
+            self.letter = None
+        if letter.reply is not None:
+            answer(self, letter.reply, result)
 
     async def _on_signal(self, signal: Signal) -> Cause | None:
         match signal:

@@ -78,15 +78,22 @@ class Ref(Generic[M_contra]):
         Raises:
             AskDeadlockError: an actor asks itself from its own hook or handler; a background task may.
         """
-        cell = self._resolved()
+        cell = self._cell
+        if cell.limit < 0:
+            cell = self._resolved()
         host = current_host()
         if host is not None and host is cell.host:
             raise AskDeadlockError((cell.path, cell.path))
-        reply: AskFuture[Any] = AskFuture()
-        reply.aim(cell, timeout)
-        cell.put(Envelope(message, host.cell.ref if host is not None else None, reply))
-        if not reply.done:
-            cell.system.soon(reply.arm)
+        reply: AskFuture[Any] = AskFuture(cell, timeout)
+        letter = Envelope(message, None if host is None else host.cell.ref, reply)
+        if len(cell.mail) >= cell.limit:
+            cell.put(letter)
+            return reply
+        cell.mail.append(letter)
+        if cell.waiter is not None:
+            cell.wake()
+        elif cell.limit < 0:
+            cell.flush()
         return reply
 
     def drain(self, deadline: float, reason: str) -> None:
@@ -107,7 +114,7 @@ class Ref(Generic[M_contra]):
 
     def unwatched_by(self, host: Host) -> None:
         """Tell it no more, and take back what is under way. For the kit; loop thread only."""
-        self._resolved().remove_watcher(host)
+        self._resolved().take_back(host)
 
     def _resolved(self) -> Cell:
         cell = self._cell

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections import deque
 from collections.abc import Callable
@@ -174,10 +173,10 @@ class ChildSpec:
         if not self.name or "/" in self.name:
             msg = f"{self.name!r} cannot name a child: it is a segment of a path"
             raise ChildSpecError(msg)
-        for seconds in (self.shutdown, self.ready_timeout, self.drain_reserve):
-            if isinstance(seconds, (int, float)) and (seconds < 0 or math.isnan(seconds)):
-                msg = f"child {self.name}: {seconds} is not a duration"
-                raise ChildSpecError(msg)
+        patient = self.shutdown is None or self.shutdown is KILL or self.shutdown >= 0
+        if not (patient and self.ready_timeout >= 0 and self.drain_reserve >= 0):
+            msg = f"child {self.name}: durations are seconds, none of them negative: {self}"
+            raise ChildSpecError(msg)
 
     def patience(self, *, supervises: bool) -> float | Shutdown:
         """How long this child may take to stop."""

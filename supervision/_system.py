@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Never, Protocol, TypeVar
 
@@ -21,10 +22,12 @@ from openengine_sidecar.supervision._loop_host import BURST
 from openengine_sidecar.supervision._ref import Ref
 from openengine_sidecar.supervision._spec import ChildSpec
 from openengine_sidecar.supervision._status import ActorStatus
+from openengine_sidecar.supervision._switch import MAX_DEPTH
 from openengine_sidecar.supervision._tracing import FailureLog, SignalTraces
 from openengine_sidecar.supervision.errors import ChildSpecError, SupervisionError
 
 if TYPE_CHECKING:
+    from openengine_sidecar.supervision._host import Host
     from openengine_sidecar.supervision._thread_host import ThreadHost
 
 T = TypeVar("T")
@@ -64,6 +67,10 @@ class ActorSystem:
         self.random = random.Random(seed)  # noqa: S311 - jitter, not secrets
         self.create_waiter = self.loop.create_future if scheduler is None else scheduler.create_waiter
         self.burst = BURST if scheduler is None else scheduler.burst
+        self.pause = _pause if scheduler is None else partial(_draw, scheduler)
+        self.direct = scheduler is None
+        self.depth = 0
+        self._switches = self.burst
         self.facts = Facts(self)
         self.dead_letters = DeadLetters()
         self.counters = Counters()
@@ -177,9 +184,24 @@ class ActorSystem:
         if self._cells.get(cell.path) is cell:
             del self._cells[cell.path]
 
+    def host_at(self, path: str) -> Host | None:
+        """The life being led at `path`."""
+        cell = self._cells.get(path)
+        return cell.host if cell is not None else None
+
     def resolve(self, cell: Cell) -> Cell:
         """Whoever lives now where `cell` was."""
         return self._cells.get(cell.path, cell)
+
+    def may_switch(self) -> bool:
+        """Whether an asker may switch to its callee directly; now and then not, so that others run."""
+        if self.depth >= MAX_DEPTH:
+            return False
+        self._switches -= 1
+        if self._switches:
+            return True
+        self._switches = self.burst
+        return False
 
     def run_on_loop(self, call: Callable[..., object], *args: Any) -> None:
         """Call now if this is the loop's thread, else have the loop call soon."""
@@ -224,6 +246,16 @@ class ActorSystem:
         if cell.host is not None:
             for child in cell.host.children.values():
                 yield from self._tree(child)
+
+
+async def _pause() -> None:
+    await asyncio.sleep(0)
+
+
+async def _draw(scheduler: Scheduler) -> None:
+    turn = scheduler.create_waiter()
+    turn.set_result(None)
+    await turn
 
 
 def _nobody() -> Never:

@@ -177,7 +177,8 @@ class ThreadHost(Host, pykka.ThreadingActor):  # type: ignore[misc] # _create_ac
             raise
         finally:
             self.letter = None
-        answer(self, letter, result)
+        if letter.reply is not None:
+            answer(self, letter.reply, result)
 
     def _on_signal(self, signal: Signal) -> Cause | None:
         match signal:
