@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
-from openengine_sidecar.messages.signals import Cause, Drain
 
 from openengine_sidecar.actors.config import ModelConfig, WorkerIdentity
 from openengine_sidecar.actors.discovery.model_card import build_card
@@ -15,6 +14,7 @@ from openengine_sidecar.messages.dynamo.naming import EndpointId, card_key, inst
 from openengine_sidecar.messages.dynamo.records import encode_record, instance_record, nats_transport
 from openengine_sidecar.messages.errors import StoreError
 from openengine_sidecar.messages.facts import EngineDown, EngineUp, PlaneState, Registered, Withdrawn
+from openengine_sidecar.messages.signals import Cause, Drain
 from openengine_sidecar.supervision import Actor, AskTimeoutError, Ref
 
 SETTLE_TIMEOUT = 10.0
