@@ -1,6 +1,6 @@
 """The metric families: names, texts, labels and buckets, in a registry of their own.
 
-Names and labels are Dynamo's where Dynamo has them (dynamo-wire 8); ours, with the same labels, stand beside them under
+Names and labels are Dynamo's where Dynamo 1.6.1 has them; ours, with the same labels, stand beside them under
 `openengine_sidecar_`.
 """
 

@@ -33,7 +33,7 @@ class CheckBody(msgspec.Struct, frozen=True):
 
 
 class HealthBody(msgspec.Struct, frozen=True):
-    """The body of /health and /live: Dynamo's own (dynamo-wire 8), with the checks beside it."""
+    """The body of /health and /live: that of Dynamo 1.6.1's system server, with the checks beside it."""
 
     status: State
     uptime: Uptime
