@@ -10,6 +10,7 @@ from loguru import logger
 from openengine_sidecar.actors.config import SidecarConfig
 from openengine_sidecar.actors.discovery.model_files import read_model_files
 from openengine_sidecar.actors.sidecar import Sidecar
+from openengine_sidecar.launch import dump
 from openengine_sidecar.messages.errors import SidecarError
 
 FORCED_DRAIN = 1.0
@@ -44,6 +45,7 @@ class _Worker:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, sidecar, number)
+        dump.install(sidecar.system)
         try:
             await sidecar.start()
         except SidecarError as error:
@@ -65,10 +67,6 @@ class _Worker:
         self._draining.add(asyncio.get_running_loop().create_task(drain))
 
     def _exit_code(self) -> int:
-        match self._signals:
-            case []:
-                return EXIT_FAILED
-            case [_]:
-                return EXIT_OK
-            case [*_, last]:
-                return 128 + last
+        if not self._signals:
+            return EXIT_FAILED
+        return EXIT_OK if len(self._signals) == 1 else 128 + self._signals[-1]
