@@ -65,6 +65,6 @@ def engine(
 
 
 for _option in engine.params:
-    if isinstance(_option, click.Option) and _option.name:
-        _option.envvar = f"{PREFIX}_{_option.name.upper()}"
+    if isinstance(_option, click.Option):
+        _option.envvar = PREFIX + _option.opts[0].removeprefix("-").replace("-", "_").upper()
         _option.show_envvar = True

@@ -23,6 +23,11 @@ class ReferenceEngine:
 
     Use it as an async context manager, or call `start` and `stop`. A scripted death ends the server as a crash
     would, on every connection at once, without ending the process.
+
+    Attributes:
+        core: what its calls share; tests read and steer it.
+        died: set once it has died by script.
+        tasks: its own work in the background, the start delay for one.
     """
 
     def __init__(self, options: EngineOptions | None = None, *, die: Callable[[], None] | None = None) -> None:
@@ -31,7 +36,7 @@ class ReferenceEngine:
         self.died = asyncio.Event()
         self._server: grpc.aio.Server | None = None
         self._port = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
 
     @property
     def address(self) -> str:
@@ -66,12 +71,11 @@ class ReferenceEngine:
 
     async def stop(self, grace: float | None = None) -> None:
         """Close the port and end every stream, after `grace` seconds if given; idempotent."""
-        self.core.stopping = True
-        if self._server is not None:
-            await self._server.stop(grace)
-        for task in self._tasks:
+        await self._close(grace)
+        tasks = list(self.tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -86,14 +90,20 @@ class ReferenceEngine:
         await asyncio.sleep(self.options.start_delay)
         self.core.starting = False
 
+    async def _close(self, grace: float | None) -> None:
+        self.core.stopping = True
+        if self._server is not None:
+            await self._server.stop(grace)
+            await self.stats.until(lambda stats: stats.active == 0)
+
     def _die(self) -> None:
         self.died.set()
-        self._spawn(self.stop())
+        self._spawn(self._close(None))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
 
 def _channel_options(options: EngineOptions) -> list[tuple[str, int]]:

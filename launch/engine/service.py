@@ -15,7 +15,7 @@ from openengine_sidecar.launch.engine import info, lifecycle, observe
 from openengine_sidecar.launch.engine.core import Core
 from openengine_sidecar.launch.engine.generate import generate
 from openengine_sidecar.launch.engine.status import StatusError, unimplemented
-from openengine_sidecar.launch.engine.wire import serialize
+from openengine_sidecar.launch.engine.wire import parse, serialize
 from openengine_sidecar.proto.rev2 import (
     classification_pb2,
     embedding_pb2,
@@ -87,9 +87,10 @@ def build_server(core: Core, options: Sequence[tuple[str, int]]) -> grpc.aio.Ser
 def _rpc(core: Core, name: str, method: Method) -> object:
     missing = core.options.minimal and method.optional
 
-    async def call(request: Any, context: Context) -> Message | None:
+    async def call(data: bytes, context: Context) -> Message | None:
         core.stats.calls[name] += 1
         try:
+            request = parse(method.request, data)
             if method.unary is not None and not missing:
                 return await core.faults.around(name, partial(method.unary, core, request))
             if method.stream is not None and not missing:
@@ -100,4 +101,4 @@ def _rpc(core: Core, name: str, method: Method) -> object:
             await context.abort(error.status, error.reason)
 
     make = _grpc.unary_stream_rpc_method_handler if method.streams else _grpc.unary_unary_rpc_method_handler
-    return make(call, request_deserializer=method.request.FromString, response_serializer=serialize)
+    return make(call, response_serializer=serialize)

@@ -49,8 +49,15 @@ def compile_constraint(guided: generation_pb2.GuidedDecoding) -> Constraint | No
     """Compile a request's constraint; None where it has none.
 
     Raises:
-        ConstraintError: it is malformed, or uses what this engine does not know.
+        ConstraintError: it is malformed, nested too deeply, or uses what this engine does not know.
     """
+    try:
+        return _compile(guided)
+    except RecursionError:
+        refuse("the constraint is nested too deeply")
+
+
+def _compile(guided: generation_pb2.GuidedDecoding) -> Constraint | None:
     if guided.backend not in BACKENDS:
         refuse(f"guided decoding backend {guided.backend!r} is not there")
     match guided.WhichOneof("guide"):

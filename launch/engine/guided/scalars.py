@@ -52,7 +52,7 @@ def write_number(schema: Schema, draw: Draw, *, whole: bool) -> float:
         ConstraintError: none lies between the bounds.
     """
     step = schema.multiple_of or (1.0 if whole else 0.0)
-    low, high = _bounds(schema, step or FINEST)
+    low, high = _bounds(schema, step)
     said = (float(text) for text in NUMBER.findall(draw.said))
     wish = next((number for number in said if _fits(number, low, high, step)), None)
     if wish is None:
@@ -62,14 +62,18 @@ def write_number(schema: Schema, draw: Draw, *, whole: bool) -> float:
     return int(wish) if whole else wish
 
 
-def _bounds(schema: Schema, nudge: float) -> tuple[float, float]:
+def _bounds(schema: Schema, step: float) -> tuple[float, float]:
     low = -math.inf if schema.minimum is None else schema.minimum
     high = math.inf if schema.maximum is None else schema.maximum
     if schema.exclusive_minimum is not None:
-        low = max(low, schema.exclusive_minimum + nudge)
+        low = max(low, _next_above(schema.exclusive_minimum, step))
     if schema.exclusive_maximum is not None:
-        high = min(high, schema.exclusive_maximum - nudge)
+        high = min(high, -_next_above(-schema.exclusive_maximum, step))
     return low, high
+
+
+def _next_above(bound: float, step: float) -> float:
+    return (math.floor(bound / step) + 1) * step if step else bound + FINEST
 
 
 def _fits(number: float, low: float, high: float, step: float) -> bool:
