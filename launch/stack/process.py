@@ -108,7 +108,7 @@ class Process:
         return ProcessFailedError(self.name, problem, log=self.log, tail=self.tail())
 
     def until(self, ready: Callable[[], T | None], *, what: str, timeout: float) -> T:
-        """Polls `ready` until it returns something other than None or False, and returns that.
+        """Polls `ready` until it returns something true, and returns that.
 
         Raises:
             ProcessFailedError: the process ended first, or `timeout` seconds passed.
@@ -116,8 +116,7 @@ class Process:
         deadline = time.monotonic() + timeout
         while True:
             self.check()
-            answer = ready()
-            if answer is not None and answer is not False:
+            if answer := ready():
                 return answer
             if time.monotonic() > deadline:
                 problem = f"is not ready: no {what} within {timeout:g} s"

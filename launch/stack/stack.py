@@ -74,5 +74,9 @@ class Stack:
                 process.stop()
                 self.processes.pop()
         finally:
-            for process in self.processes:
-                process.kill()
+            self.kill()
+
+    def kill(self) -> None:
+        """Kills whatever is left, at once."""
+        while self.processes:
+            self.processes.pop().kill()

@@ -97,7 +97,7 @@ async def test_f20_streams_of_a_dead_engine_end_with_503_and_the_worker_returns(
     assert all(answer.error and answer.done for answer in answers)
     assert (await unary).status == 503
     await eventually(lambda: not lab.instances(), "records withdrawn")
-    assert await worker.metric("dynamo_component_inflight_requests") == 0
+    await eventually(lambda: _drained(worker), "nothing is in flight")
     lab.engine(*PACE, name="engine-again", port=engine.port)
     lab.await_listed(frontend, worker)
     assert (await client.chat("hello", max_tokens=4)).status == 200
@@ -138,6 +138,10 @@ async def test_f50_a_silent_stream_survives_and_brings_its_tokens(
 async def _both_serve(client: OpenAIClient, engines: list[Engine]) -> bool:
     await asyncio.gather(*(client.chat("hello", max_tokens=1) for _ in range(4)))
     return all([await engine.count("requests") for engine in engines])
+
+
+async def _drained(worker: Worker) -> bool:
+    return await worker.metric("dynamo_component_inflight_requests") == 0
 
 
 async def _status(worker: Worker, path: str, expected: int) -> bool:

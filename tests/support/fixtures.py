@@ -66,16 +66,17 @@ def private_site(tmp_path: Path) -> Iterator[Site]:
 def lab(site: Site, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """Engines and workers of one test on the shared site."""
     lab = Lab(site, tmp_path)
-    with lab.stack, showing_logs(request, lab.stack):
+    with showing_logs(request, lab.stack):
         yield lab
+    lab.stack.kill()
 
 
 @pytest.fixture(scope="module")
 def module_lab(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Engines and workers that the tests of one module share, where none of them does harm."""
     lab = Lab(site, tmp_path_factory.mktemp("lab"))
-    with lab.stack:
-        yield lab
+    yield lab
+    lab.stack.kill()
 
 
 @pytest.fixture
