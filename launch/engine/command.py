@@ -14,6 +14,21 @@ DEFAULTS = EngineOptions()
 POSITIVE = click.IntRange(min=1)
 
 
+def _list_scripts(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's call
+    if not wanted:
+        return
+    from openengine_sidecar.launch.engine.faults import FAULTS  # noqa: PLC0415 - help answers without gRPC
+    from openengine_sidecar.launch.engine.features import FEATURES  # noqa: PLC0415
+
+    formatter = ctx.make_formatter()
+    with formatter.section("Faults (--fault NAME[:ARG][,KEY=VALUE][@FIRST_N])"):
+        formatter.write_dl([(name, FAULTS[name].help) for name in sorted(FAULTS)])
+    with formatter.section("Features (--without NAME)"):
+        formatter.write_text(", ".join(feature.name for feature in FEATURES))
+    click.echo(formatter.getvalue())
+    ctx.exit()
+
+
 @click.command("engine", short_help="Run the reference engine, a simulator.", context_settings={"show_default": True})
 @click.option("--host", default=DEFAULTS.host, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port to listen on; 0 picks one.")
@@ -46,7 +61,11 @@ POSITIVE = click.IntRange(min=1)
 @click.option("--start-delay", type=click.FloatRange(min=0), default=0.0, metavar="SECS", help="STARTING for so long.")
 @click.option("--health", default="ready", metavar="SCRIPT", help="Answers to Health, such as starting*3,hang,ready.")
 @click.option("--fault", "faults", multiple=True, metavar="NAME[:ARG]", help="Misbehave; repeatable.")
+@click.option("--answer", "answers", multiple=True, metavar="METHOD=JSON", help="Change an answer; repeatable.")
 @click.option("--prompt-faults", is_flag=True, help="Take faults from prompts too, written <<fault NAME>>.")
+@click.option(
+    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list_scripts, help="List faults and features."
+)
 @click.option("--ping-strikes-after", type=click.FloatRange(min=0), metavar="SECS", help="Strike closer pings.")
 @click.option("--keep-requests", type=click.IntRange(min=0), default=DEFAULTS.keep_requests, help="Requests shown.")
 @click.option("--stats", metavar="PORT|FILE", help="Counters as JSON over loopback HTTP (0 picks a port) or in a file.")

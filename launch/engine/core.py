@@ -7,8 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
+from google.protobuf.message import Message
+
 from openengine_sidecar.launch.engine import features
 from openengine_sidecar.launch.engine.admission import Admission, Admitted
+from openengine_sidecar.launch.engine.answers import Amendments
 from openengine_sidecar.launch.engine.faults.active import FaultSet
 from openengine_sidecar.launch.engine.generation import Generator
 from openengine_sidecar.launch.engine.health import HealthScript
@@ -17,6 +20,16 @@ from openengine_sidecar.launch.engine.options import EngineOptions
 from openengine_sidecar.launch.engine.prefix import PrefixCache
 from openengine_sidecar.launch.engine.requests import ActiveRequest, RequestTable
 from openengine_sidecar.launch.engine.stats import RequestRecord, Stats
+from openengine_sidecar.proto.rev2 import engine_pb2, kv_pb2, lifecycle_pb2, model_pb2, observability_pb2
+
+ANSWERS: dict[str, type[Message]] = {
+    "Abort": lifecycle_pb2.AbortResponse,
+    "GetEngineInfo": engine_pb2.EngineInfo,
+    "GetKvConnectorInfo": kv_pb2.KvConnectorInfo,
+    "GetLoad": observability_pb2.LoadInfo,
+    "GetModelInfo": model_pb2.ModelInfo,
+    "Health": lifecycle_pb2.HealthResponse,
+}
 
 
 @dataclass(slots=True)
@@ -41,6 +54,7 @@ class Core:
     stats: Stats
     health: HealthScript
     faults: FaultSet
+    answers: Amendments
     caches: dict[int, PrefixCache]
     die: Callable[[], None]
     instance_id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -95,6 +109,7 @@ def build_core(options: EngineOptions, die: Callable[[], None]) -> Core:
         table=RequestTable(options.max_running_requests),
         stats=stats,
         health=HealthScript(options.health),
+        answers=Amendments(options.answers, ANSWERS),
         faults=FaultSet(options.faults, stats.faults, in_prompts=options.prompt_faults),
         caches={rank: PrefixCache(options.kv_block_size, options.total_kv_blocks) for rank in ranks},
         die=die,

@@ -14,8 +14,8 @@ MEBIBYTE = 1024 * 1024
 class EngineOptions:
     """Everything that shapes one reference engine. Durations are seconds, sizes tokens, blocks or bytes.
 
-    `without` names features (rows of the feature table) that are neither advertised nor honoured. `faults` and
-    `health` are scripts, see the modules of that name; with `prompt_faults` a prompt may carry faults too.
+    `without` names features (rows of the feature table) that are neither advertised nor honoured. `faults`, `answers`
+    and `health` are scripts, see the modules of those names; with `prompt_faults` a prompt may carry faults too.
     `max_context_length` None takes the model directory's.
     `ping_strikes_after` is the interval below which a client's pings without data are strikes, as stock gRPC servers
     count them; None tolerates any.
@@ -49,6 +49,7 @@ class EngineOptions:
     start_delay: float = 0.0
     health: str = "ready"
     faults: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()
     prompt_faults: bool = False
     keep_requests: int = 64
     max_message_bytes: int = 64 * MEBIBYTE

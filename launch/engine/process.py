@@ -32,13 +32,13 @@ def run(options: EngineOptions, stats: str | None) -> int:
 
 
 async def _serve(options: EngineOptions, stats: str | None) -> int:
-    say(BANNER)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     engine = ReferenceEngine(options, die=_die)
     view = _view(engine, stats)
+    say(BANNER)
     if isinstance(view, StatsWindow):
         say(f"stats on {await view.start()}")
     elif view is not None:

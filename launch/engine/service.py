@@ -92,7 +92,9 @@ def _rpc(core: Core, name: str, method: Method) -> object:
         try:
             request = parse(method.request, data)
             if method.unary is not None and not missing:
-                return await core.faults.around(name, partial(method.unary, core, request))
+                answer = await core.faults.around(name, partial(method.unary, core, request))
+                core.answers.amend(name, answer)
+                return answer
             if method.stream is not None and not missing:
                 await method.stream(core, request, context)
                 return None

@@ -71,12 +71,12 @@ class Stopper:
         if self._count > self._rules.min_tokens and (ending := self._by_token(token_id)):
             kept = [token_id] if self._rules.include_stop and token_id != self._eos else []
             return self._release(0) + kept, ending
+        ending = Ending(generation_pb2.FINISH_REASON_LENGTH) if self._count >= self._rules.max_tokens else None
+        if not self._rules.texts:
+            return [token_id], ending
         self._held.append(token_id)
         if self._count >= self._rules.min_tokens and (found := self._by_text()):
             return found
-        ending = None
-        if self._count >= self._rules.max_tokens:
-            ending = Ending(generation_pb2.FINISH_REASON_LENGTH)
         return self._release(0 if ending else self._forming()), ending
 
     def flush(self) -> list[int]:
@@ -100,8 +100,6 @@ class Stopper:
         return self._release(held_back), Ending(generation_pb2.FINISH_REASON_STOP, match)
 
     def _forming(self) -> int:
-        if not self._rules.texts:
-            return 0
         tail = b"".join([self._pieces[token_id] for token_id in self._held])
         return max(_overlap(tail, text) for text in self._rules.texts)
 

@@ -19,8 +19,8 @@ class StatsWindow:
     """A small HTTP/1.1 server on loopback, one answer a connection.
 
     `GET /stats` (also `/`) answers with the counters and the records of requests, `GET /requests` with the last
-    GenerateRequests as they arrived, `POST /health` and `POST /faults` take a new script as their body (`/faults`
-    one fault a line; an empty body takes all away).
+    GenerateRequests as they arrived, `POST /health`, `POST /faults` and `POST /answers` take a new script as their
+    body (the latter two one entry a line; an empty body takes all away).
     """
 
     def __init__(self, core: Core, port: int) -> None:
@@ -33,6 +33,7 @@ class StatsWindow:
             ("GET", "/requests"): lambda _: core.stats.received_as_dicts(),
             ("POST", "/health"): core.health.play,
             ("POST", "/faults"): lambda body: core.faults.play(body.splitlines()),
+            ("POST", "/answers"): lambda body: core.answers.play(body.splitlines()),
         }
 
     async def start(self) -> str:

@@ -18,6 +18,8 @@ from tests.engine.caller import Caller, ask
 
 from openengine_sidecar.launch.engine import EngineOptions, ReferenceEngine
 from openengine_sidecar.launch.engine.command import engine as command
+from openengine_sidecar.launch.engine.faults import FAULTS
+from openengine_sidecar.launch.engine.features import FEATURES
 from openengine_sidecar.launch.engine.process import DIED
 from openengine_sidecar.messages.errors import ConfigurationError
 
@@ -134,6 +136,7 @@ def test_every_flag_reaches_the_options(monkeypatch: pytest.MonkeyPatch, tmp_pat
         "--start-delay": "0.5",
         "--health": "degraded",
         "--fault": "refuse",
+        "--answer": "GetLoad={}",
         "--ping-strikes-after": "3",
         "--keep-requests": "1",
         "--stats": "0",
@@ -166,12 +169,20 @@ def test_every_flag_reaches_the_options(monkeypatch: pytest.MonkeyPatch, tmp_pat
         start_delay=0.5,
         health="degraded",
         faults=("refuse",),
+        answers=("GetLoad={}",),
         ping_strikes_after=3.0,
         keep_requests=1,
         minimal=True,
         prompt_faults=True,
     )
     assert seen == [(expected, "0")]
+
+
+def test_faults_and_features_are_listed() -> None:
+    listed = CliRunner().invoke(command, ["--list"])
+    assert listed.exit_code == 0
+    for name in (*FAULTS, *(feature.name for feature in FEATURES)):
+        assert name in listed.output
 
 
 def test_flags_have_variables(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,7 @@ async def test_the_window_shows_and_steers(engine: ReferenceEngine, caller: Call
     assert answer.state == 3
     assert (await http(url, "/faults", "POST", "no-terminal:1@1\nno-text"))[0] == 200
     assert (await caller.generate(ask())).text() == ""
+    assert (await http(url, "/answers", "POST", 'GetLoad={"running_requests": 7}'))[0] == 200
     assert (await http(url, "/faults", "POST", ""))[0] == 200
     assert (await caller.generate(ask())).text() == 'You said: "hello".'
     await window.stop()
@@ -109,6 +110,7 @@ async def test_the_window_shows_and_steers(engine: ReferenceEngine, caller: Call
         ("/stats", "POST", "", 404),
         ("/health", "POST", "happy", 400),
         ("/faults", "POST", "nonsense", 400),
+        ("/answers", "POST", "nonsense", 400),
     ],
 )
 async def test_the_window_refuses(engine: ReferenceEngine, path: str, method: str, body: str, status: int) -> None:

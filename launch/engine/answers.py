@@ -1,0 +1,69 @@
+"""Amended answers: what a unary method says is changed by script, for clients that must not take everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import msgspec
+from google.protobuf import json_format
+from google.protobuf.message import Message
+
+from openengine_sidecar.messages.errors import ConfigurationError
+
+OPTION = "--answer"
+
+
+class Amendments:
+    """Changes by method, each written `METHOD=JSON`, where the JSON is a part of the answer in proto JSON form.
+
+    Its fields replace those of the answer (null clears one), messages are changed field by field, lists replaced
+    whole. Numbers stand for enum values too, known or not. Field names are the schema's.
+    """
+
+    def __init__(self, texts: Iterable[str], kinds: dict[str, type[Message]]) -> None:
+        self._kinds = kinds
+        self._changes: dict[str, dict[str, Any]] = {}
+        self.play(texts)
+
+    def play(self, texts: Iterable[str]) -> None:
+        """Replace all changes.
+
+        Raises:
+            ConfigurationError: a text names no unary method, or its JSON does not fit the answer.
+        """
+        self._changes = dict(self._read(text) for text in texts)
+
+    def amend(self, method: str, answer: Message) -> None:
+        """Change an answer in place."""
+        if change := self._changes.get(method):
+            _merge(answer, change)
+
+    def _read(self, text: str) -> tuple[str, dict[str, Any]]:
+        method, _, body = text.partition("=")
+        if method not in self._kinds:
+            raise ConfigurationError(OPTION, f"{method!r} is not one of {', '.join(sorted(self._kinds))}")
+        try:
+            change = msgspec.json.decode(body, type=dict[str, Any])
+            _merge(self._kinds[method](), change)
+        except (msgspec.DecodeError, json_format.ParseError) as error:
+            problem = " ".join(str(error).split())
+            raise ConfigurationError(OPTION, f"{method}: {problem}") from error
+        return method, change
+
+
+def _merge(message: Message, change: dict[str, Any]) -> None:
+    _make_room(message, change)
+    json_format.ParseDict(change, message)
+
+
+def _make_room(message: Message, change: dict[str, Any]) -> None:
+    fields = message.DESCRIPTOR.fields_by_name
+    for name, value in change.items():
+        field = fields.get(name)
+        if field is None:
+            continue
+        if field.is_repeated or value is None:
+            message.ClearField(name)
+        elif field.message_type is not None and isinstance(value, dict):
+            _make_room(getattr(message, name), cast("dict[str, Any]", value))
