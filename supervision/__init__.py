@@ -26,6 +26,7 @@ from openengine_sidecar.supervision._status import ActorState, ActorStatus
 from openengine_sidecar.supervision._supervisor import Supervisor
 from openengine_sidecar.supervision._system import ActorSystem, Scheduler
 from openengine_sidecar.supervision._thread_actor import ThreadActor
+from openengine_sidecar.supervision._thread_host import Cancellation
 from openengine_sidecar.supervision._tracing import SignalTrace, SignalTraces
 from openengine_sidecar.supervision.errors import (
     ActorGoneError,
@@ -57,6 +58,7 @@ __all__ = [
     "AutoShutdown",
     "Backoff",
     "BlockingCallError",
+    "Cancellation",
     "ChildSpec",
     "ChildSpecError",
     "Clock",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar
 
 from loguru import logger
 
-from openengine_sidecar.messages.signals import Drain
+from openengine_sidecar.messages.signals import Drain, Stop
 from openengine_sidecar.supervision._cell import Cell
 from openengine_sidecar.supervision._clock import Clock
 from openengine_sidecar.supervision._host import Host
@@ -128,9 +128,8 @@ class Behaviour(Generic[M]):
         return logger.bind(actor=self._host.cell.path)
 
     def stop(self) -> None:
-        """End normally, after the current message."""
-        host = self._host
-        host.system.run_on_loop(host.request_stop)
+        """End normally, after the current message or hook; any thread."""
+        self._host.cell.post(Stop())
 
     def watch(self, ref: Ref[Any]) -> None:
         """Be told, by `on_terminated`, when that address is gone for good; at once if it is gone already."""

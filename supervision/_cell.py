@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from openengine_sidecar.messages.signals import Address, Cause, CauseKind, Signal, Terminated
 from openengine_sidecar.supervision._clock import INFINITY, within
 from openengine_sidecar.supervision._counters import Count
-from openengine_sidecar.supervision._inbox import Inbox
+from openengine_sidecar.supervision._dead_letters import DeadReason
+from openengine_sidecar.supervision._inbox import CLOSED, Inbox
 from openengine_sidecar.supervision._ref import Ref
 from openengine_sidecar.supervision._spec import ChildSpec
 from openengine_sidecar.supervision._status import ActorState, ActorStatus
@@ -66,7 +67,8 @@ class Cell(Inbox):
         """The cell of an address where nobody has lived yet: closed from the start."""
         cell = cls(system, system, spec, path)
         cell.follows = True
-        cell.limit = -1
+        cell.limit = CLOSED
+        cell.closed_because = DeadReason.NEVER_LIVED
         cell.state = ActorState.GONE
         cell.end = NEVER
         return cell

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
+import threading
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -27,15 +26,28 @@ def current_host() -> Host | None:
     return host if host is not None and host.is_current() else None
 
 
-@contextmanager
-def asleep() -> Generator[None]:
-    """Mark the actor of this thread, if any, as waiting for others rather than at work."""
-    host = current_host()
-    if host is None:
-        yield
-        return
-    host.asleep = True
-    try:
-        yield
-    finally:
-        host.asleep = False
+class Nap:
+    """What a thread waits for. Whoever wakes it also says that its actor is at work again, before it is."""
+
+    def __init__(self) -> None:
+        self._host = current_host()
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+
+    def sleep(self, timeout: float | None) -> bool:
+        """Wait at most `timeout` real seconds; returns whether somebody called `wake`."""
+        with self._lock:
+            self._mark(napping=not self._over.is_set())
+        woken = self._over.wait(timeout)
+        self._mark(napping=False)
+        return woken
+
+    def wake(self, *_: object) -> None:
+        """End it, or keep it from beginning; any thread."""
+        with self._lock:
+            self._over.set()
+            self._mark(napping=False)
+
+    def _mark(self, *, napping: bool) -> None:
+        if self._host is not None:
+            self._host.napping = napping

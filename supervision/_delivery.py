@@ -83,7 +83,7 @@ def _refuse_unknown(host: Host, letter: Envelope) -> None:
     host.cell.bury(letter, DeadReason.UNKNOWN_MESSAGE)
 
 
-def _defer(host: Host, reply: AskFuture[Any], promise: Promise) -> None:
+def _defer(host: Host, reply: AskFuture[Any], promise: Any) -> None:
     if isinstance(promise, AskFuture):
         promise.when_done(lambda: _pass_on_reply(reply, promise))
     elif isinstance(promise, asyncio.Future):  # not a thread-safe one

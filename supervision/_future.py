@@ -14,7 +14,7 @@ import pykka
 
 from openengine_sidecar.supervision._clock import INFINITY, TimerHandle
 from openengine_sidecar.supervision._counters import Count
-from openengine_sidecar.supervision._current import asleep, current_host
+from openengine_sidecar.supervision._current import Nap, current_host
 from openengine_sidecar.supervision.errors import AskTimeoutError, BlockingCallError
 
 if TYPE_CHECKING:
@@ -135,11 +135,9 @@ class AskFuture(pykka.Future[T]):
         if self._get_hook is not None and not self._done:
             self.answer(self._get_hook(timeout))
         if not self._done:
-            arrived = threading.Event()
-            self.when_done(arrived.set)
-            with asleep():
-                in_time = arrived.wait(self._patience(timeout))
-            if not in_time:
+            nap = Nap()
+            self.when_done(nap.wake)
+            if not nap.sleep(self._patience(timeout)):
                 self.expire()
         return self._outcome()
 

@@ -59,7 +59,7 @@ class Host(pykka.Actor, abc.ABC):
         verdict: why it has to end, once that is known.
         outcome: how it ended; meaningful once it is over.
         draining: the shortest Drain heard so far.
-        asleep: whether its thread waits for others.
+        napping: whether its thread waits for others in the middle of a hook or handler.
         parked: whether its task waits for mail, so that an asker may switch to it directly.
         asking: whom its handler waits for at the moment.
         letter: the envelope being handled, None for a plain tell.
@@ -71,7 +71,7 @@ class Host(pykka.Actor, abc.ABC):
     entered = False
     ready = False
     over = False
-    asleep = False
+    napping = False
     parked = False
     verdict: Cause | None = None
     outcome = Cause(CauseKind.STOPPED)

@@ -72,10 +72,12 @@ class Inbox:
         mail: the user lane.
         signals: the signal lane, always emptied first.
         limit: depth from which a put takes the slow path: the high-water mark, or CLOSED.
+        closed_because: why nothing is taken in, once it is closed.
         waiter: what the consumer sleeps on, None while it is awake.
     """
 
     waiter: asyncio.Future[None] | Bell | None = None
+    closed_because = DeadReason.GONE
     _waking = False
 
     def __init__(self, system: ActorSystem, path: str, mailbox: Mailbox) -> None:
@@ -177,7 +179,7 @@ class Inbox:
     def _make_room(self, item: Any) -> bool:
         """The slow path of a put; returns whether the item may be appended."""
         if self.limit < 0:
-            self.bury(item, DeadReason.GONE)
+            self.bury(item, self.closed_because)
             return False
         if len(self.mail) < self.mailbox.capacity:
             self.limit = len(self.mail) + 1

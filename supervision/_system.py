@@ -14,7 +14,7 @@ from openengine_sidecar.supervision._cell import Cell
 from openengine_sidecar.supervision._children import send_drain, send_drain_if_up, wait_drained
 from openengine_sidecar.supervision._clock import Clock, Limit, LoopClock
 from openengine_sidecar.supervision._counters import Counters
-from openengine_sidecar.supervision._current import asleep
+from openengine_sidecar.supervision._current import Nap
 from openengine_sidecar.supervision._dead_letters import DeadLetters
 from openengine_sidecar.supervision._facts import Facts
 from openengine_sidecar.supervision._future import refuse_to_block
@@ -238,8 +238,11 @@ class ActorSystem:
         except BaseException:
             coroutine.close()
             raise
-        with asleep():
-            return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+        nap = Nap()
+        outcome = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        outcome.add_done_callback(nap.wake)
+        nap.sleep(None)
+        return outcome.result()
 
     def _tree(self, cell: Cell) -> Iterator[Cell]:
         yield cell

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import threading
 from collections.abc import Coroutine
 from typing import Any, ClassVar, TypeVar
 
@@ -14,7 +13,7 @@ from openengine_sidecar.supervision._children import spawn
 from openengine_sidecar.supervision._host import Host
 from openengine_sidecar.supervision._ref import Ref
 from openengine_sidecar.supervision._spec import ChildSpec
-from openengine_sidecar.supervision._thread_host import ThreadHost
+from openengine_sidecar.supervision._thread_host import Cancellation, ThreadHost
 from openengine_sidecar.supervision.errors import ThreadCancelledError
 
 M = TypeVar("M")
@@ -61,7 +60,7 @@ class ThreadActor(Behaviour[M]):
         """Clean up. Runs once `on_start` was entered, however this life ends; the children have ended before."""
 
     @property
-    def cancelled(self) -> threading.Event:
+    def cancelled(self) -> Cancellation:
         """Set once this actor has to give up what it is doing."""
         return self._thread_host.cancelled
 

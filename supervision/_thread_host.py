@@ -36,11 +36,12 @@ class ThreadHost(Host, pykka.ThreadingActor):  # type: ignore[misc] # _create_ac
 
     def __init__(self, cell: Cell, actor: ThreadActor[Any]) -> None:
         super().__init__(cell, actor)
-        self.cancelled = threading.Event()
+        self.cancelled = Cancellation()
         self._bell = Bell()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._between: deque[Job] = deque()
         self._open_jobs = 0
+        self._asleep = False
         self._pumping = False
         self._leaving = False
         self._thread: int | None = None
@@ -98,11 +99,11 @@ class ThreadHost(Host, pykka.ThreadingActor):  # type: ignore[misc] # _create_ac
 
     def busy(self) -> bool:
         """Whether the thread has, or is about to have, something to do. Loop thread only."""
-        if self.over:
+        if self.over or self.napping:
             return False
-        if not self._pumping or self._open_jobs > 1:
-            return self._open_jobs > 0 and not self.asleep
-        return not self.asleep or bool(self.cell.mail or self.cell.signals or self._between)
+        if self._pumping and self._open_jobs == 1:
+            return not self._asleep or bool(self.cell.mail or self.cell.signals or self._between)
+        return self._open_jobs > 0
 
     # Below this line: in the thread, but for _in_thread and _queue_last.
 
@@ -158,10 +159,10 @@ class ThreadHost(Host, pykka.ThreadingActor):  # type: ignore[misc] # _create_ac
     def _sleep(self) -> None:
         inbox = self.cell
         inbox.waiter = self._bell
-        self.asleep = True
+        self._asleep = True
         if not (inbox.mail or inbox.signals or self._between or self.verdict is not None or self.over):
             self._bell.sleep()
-        self.asleep = False
+        self._asleep = False
         if not self.over:
             inbox.waiter = None
 
@@ -194,6 +195,26 @@ class ThreadHost(Host, pykka.ThreadingActor):  # type: ignore[misc] # _create_ac
             case _:  # the other signals never travel through a mailbox
                 pass
         return None
+
+
+class Cancellation(threading.Event):
+    """An event that also calls back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._callbacks: list[Callable[[], None]] = []
+
+    def when_set(self, callback: Callable[[], None]) -> None:
+        """Call `callback()` once it is set, on the thread that sets it; at once if it is."""
+        self._callbacks.append(callback)
+        if self.is_set():
+            callback()
+
+    def set(self) -> None:
+        """Set it, for good."""
+        super().set()
+        for callback in tuple(self._callbacks):
+            callback()
 
 
 class Job:

@@ -4,80 +4,94 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 
-from openengine_sidecar.supervision._current import asleep
+from openengine_sidecar.supervision._current import Nap
+from openengine_sidecar.supervision._thread_host import Cancellation
+from openengine_sidecar.supervision.errors import ThreadCancelledError
+
+PATIENCE = 30.0
 
 
 class Gate:
-    """Holds whoever comes along until it is opened. Actors wait by `await gate.passage()`, or `gate.block()`.
+    """Holds whoever comes along until it is opened. Actors wait by `await gate.passage()`, or by `gate.block()`.
 
     The test waits, by `await gate.reached()`, until they have come; a virtual clock does not mistake them for busy.
     """
 
     def __init__(self) -> None:
-        self._open = threading.Event()
         self._lock = threading.Lock()
+        self._open = False
         self._arrived = 0
-        self._waiters: list[tuple[int | None, asyncio.Future[None]]] = []
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it holds nobody any more."""
-        return self._open.is_set()
+        self._held: list[Callable[[], None]] = []
+        self._awaited: list[tuple[int, Callable[[], None]]] = []
 
     async def passage(self) -> None:
         """Wait, on an event loop, until the gate is open."""
-        waiter = self._arrive(None)
-        if waiter is not None:
+        waiter, wake = _sleeper()
+        if not self._enter(wake):
             await waiter
 
-    def block(self, timeout: float = 30.0) -> None:
+    def block(self, cancelled: Cancellation | None = None) -> None:
         """Wait, on a thread without an event loop, until the gate is open.
 
+        Args:
+            cancelled: what ends the wait early.
+
         Raises:
-            TimeoutError: nobody opened it, for as many real seconds.
+            ThreadCancelledError: the actor has to give up waiting.
+            TimeoutError: nobody opened the gate, for 30 real seconds.
         """
-        self._arrive(None, here=False)
-        with asleep():
-            passed = self._open.wait(timeout)
-        if not passed:
+        nap = Nap()
+        if self._enter(nap.wake):
+            return
+        if cancelled is not None:
+            cancelled.when_set(nap.wake)
+        if not nap.sleep(PATIENCE):
             msg = "nobody opened the gate"
             raise TimeoutError(msg)
+        if not self._open:
+            msg = "cancelled at the gate"
+            raise ThreadCancelledError(msg)
 
     async def reached(self, count: int = 1) -> None:
         """Wait until `count` visitors have come, counted from the making of the gate."""
+        waiter, wake = _sleeper()
         with self._lock:
             if self._arrived >= count:
                 return
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append((count, waiter))
+            self._awaited.append((count, wake))
         await waiter
 
     def open(self) -> None:
         """Hold nobody any more; any thread."""
         with self._lock:
-            self._open.set()
-            waiting = [waiter for count, waiter in self._waiters if count is None]
-            self._waiters = [entry for entry in self._waiters if entry[0] is not None]
-        for waiter in waiting:
-            _wake(waiter)
+            self._open = True
+            held, self._held = self._held, []
+        for wake in held:
+            wake()
 
-    def _arrive(self, count: int | None, *, here: bool = True) -> asyncio.Future[None] | None:
+    def _enter(self, wake: Callable[[], None]) -> bool:
+        """Count a visitor; returns whether the gate is open to it."""
         with self._lock:
             self._arrived += 1
-            expecting = [waiter for wanted, waiter in self._waiters if wanted is not None and wanted <= self._arrived]
-            waiter: asyncio.Future[None] | None = None
-            if here and not self._open.is_set():
-                waiter = asyncio.get_running_loop().create_future()
-                self._waiters.append((count, waiter))
-        for expected in expecting:
-            _wake(expected)
-        return waiter
+            expecting = [expect for count, expect in self._awaited if count == self._arrived]
+            if not self._open:
+                self._held.append(wake)
+        for expect in expecting:
+            expect()
+        return self._open
 
 
-def _wake(waiter: asyncio.Future[None]) -> None:
+def _sleeper() -> tuple[asyncio.Future[None], Callable[[], None]]:
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[None] = loop.create_future()
+
     def finish() -> None:
         if not waiter.done():
             waiter.set_result(None)
 
-    waiter.get_loop().call_soon_threadsafe(finish)
+    def wake() -> None:
+        loop.call_soon_threadsafe(finish)
+
+    return waiter, wake

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from tests.supervision.cast import Cast
+
+from openengine_sidecar.supervision.testing import Probe, Stage
+
+
+@pytest.fixture(params=["loop", "thread"])
+def cast(request: pytest.FixtureRequest) -> Cast:
+    return Cast(request.param)
+
+
+@pytest_asyncio.fixture
+async def stage() -> AsyncIterator[Stage]:
+    async with Stage() as stage:
+        yield stage
+
+
+@pytest_asyncio.fixture
+async def probe(stage: Stage) -> Probe:
+    return await stage.probe()
