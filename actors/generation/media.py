@@ -76,11 +76,11 @@ def _groups(request: PreprocessedRequest, terms: Terms) -> dict[str, list[_Entry
         if kind not in KINDS:
             terms.refuse(f"{_DATA}.{kind}", len(entries), "this worker does not know the kind of media")
         terms.require(f"{_DATA}.{kind}", f"{len(entries)} items")
-    uuids = request.multi_modal_uuids or {}
+    uuids = {kind: names for kind, names in (request.multi_modal_uuids or {}).items() if any(names)}
     for kind, names in uuids.items():
-        if len(names) != len(data.get(kind, ())) and any(names):
+        if len(names) != len(data.get(kind, ())):
             terms.reject("multi_modal_uuids", names, f"not one for each {kind}")
-    return {kind: list(map(_Entry, entries, uuids.get(kind) or repeat(None))) for kind, entries in data.items()}
+    return {kind: list(map(_Entry, entries, uuids.get(kind, repeat(None)))) for kind, entries in data.items()}
 
 
 def _parts(messages: list[Message], terms: Terms) -> Iterator[ContentPart]:

@@ -91,6 +91,7 @@ def test_any_request_becomes_a_call_or_a_client_fault(
         )
         asks_for_no_more_than_is_offered(translation.call, discovery)
         assert translation.call.token_ids == wire["token_ids"] != []
+        assert len(translation.call.media) >= sum(map(len, (wire.get("multi_modal_data") or {}).values()))
         assert lenient or set(translation.dropped) <= {"mm_processor_kwargs"}
         with suppress(FieldError):
             encode(translation.call)

@@ -100,6 +100,13 @@ def test_uuids_that_do_not_match_the_items_are_rejected(uuids: list[str]) -> Non
         called(images(PNG, JPG) | {"multi_modal_uuids": {"image_url": uuids}})
 
 
+@pytest.mark.parametrize("uuids", [[], [None], [None, None, None], ["", ""]])
+def test_uuids_that_name_nothing_lose_no_item(uuids: list[str | None]) -> None:
+    assert (
+        called(images(PNG, JPG) | {"multi_modal_uuids": {"image_url": uuids}}).media == called(images(PNG, JPG)).media
+    )
+
+
 def test_uuids_without_items_are_rejected() -> None:
     with pytest.raises(InvalidRequestError, match="multi_modal_uuids"):
         called({"multi_modal_uuids": {"video_url": ["a"]}})
