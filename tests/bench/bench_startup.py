@@ -32,23 +32,24 @@ def main() -> None:
             report([measure(lab, engine, number) for number in range(runs)])
 
 
-def measure(lab: Lab, engine: Engine, number: int) -> tuple[float, float]:
-    """Start one worker; return seconds to its registration and MiB it holds when idle."""
+def measure(lab: Lab, engine: Engine, number: int) -> tuple[float, float, float]:
+    """Start one worker; return seconds to its registration, CPU seconds of that, and MiB it holds when idle."""
     begun = time.monotonic()
     worker = lab.worker(engine, name=f"worker-{number}")
     worker.process.until(lambda: bool(lab.cards() and lab.instances()), what="registration", timeout=60)
     registered = time.monotonic() - begun
+    process = psutil.Process(worker.pid)
+    spent = process.cpu_times()
     time.sleep(SETTLE_SECONDS)
-    resident = psutil.Process(worker.pid).memory_info().rss / MEBIBYTE
+    resident = process.memory_info().rss / MEBIBYTE
     worker.terminate()
     worker.process.wait(60)
-    return registered, resident
+    return registered, spent.user + spent.system, resident
 
 
-def report(measured: list[tuple[float, float]]) -> None:
-    for label, unit, values in zip(
-        ("exec to registered", "idle memory"), ("s", "MiB RSS"), zip(*measured, strict=True), strict=True
-    ):
+def report(measured: list[tuple[float, float, float]]) -> None:
+    rows = (("exec to registered", "s"), ("CPU time of that", "s"), ("idle memory", "MiB RSS"))
+    for (label, unit), values in zip(rows, zip(*measured, strict=True), strict=True):
         print(  # noqa: T201 - printing is what a benchmark is for
             f"{label:20} median {statistics.median(values):7.2f}  best {min(values):7.2f}"
             f"  worst {max(values):7.2f}  {unit}  ({len(values)} runs)"
