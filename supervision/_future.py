@@ -15,7 +15,7 @@ import pykka
 from openengine_sidecar.supervision._clock import INFINITY, TimerHandle
 from openengine_sidecar.supervision._counters import Count
 from openengine_sidecar.supervision._current import Nap, current_host
-from openengine_sidecar.supervision.errors import AskTimeoutError, BlockingCallError
+from openengine_sidecar.supervision.errors import AskTimeoutError, BlockingCallError, ThreadCancelledError
 
 if TYPE_CHECKING:
     from openengine_sidecar.supervision._cell import Cell
@@ -130,15 +130,13 @@ class AskFuture(pykka.Future[T]):
         Raises:
             BlockingCallError: this thread runs an event loop; raised at once, reply or not.
             AskTimeoutError: no reply in time.
+            ThreadCancelledError: the thread-hosted actor that waits here has to give up.
         """
         refuse_to_block("get()")
         if self._get_hook is not None and not self._done:
             self.answer(self._get_hook(timeout))
         if not self._done:
-            nap = Nap()
-            self.when_done(nap.wake)
-            if not nap.sleep(self._patience(timeout)):
-                self.expire()
+            self._block(timeout)
         return self._outcome()
 
     def set(self, value: T | None = None) -> None:
@@ -182,6 +180,26 @@ class AskFuture(pykka.Future[T]):
                     host.asking = None
         outcome: T = self._outcome()
         return outcome
+
+    def _block(self, timeout: float | None) -> None:
+        nap, host = Nap(), current_host()
+        self.when_done(nap.wake)
+        if host is None:
+            in_time = nap.sleep(self._patience(timeout))
+        else:
+            host.asking = self._target
+            try:
+                host.refuse_deadlock()
+                with host.on_interrupt(nap.wake):
+                    in_time = nap.sleep(self._patience(timeout))
+            finally:
+                host.asking = None
+        if self._done:
+            return
+        if in_time:
+            msg = "cancelled while waiting for a reply"
+            raise ThreadCancelledError(msg)
+        self.expire()
 
     def _new_waiter(self) -> asyncio.Future[None]:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()

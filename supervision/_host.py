@@ -9,7 +9,8 @@ from __future__ import annotations
 import abc
 import asyncio
 import contextvars
-from collections.abc import Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pykka
@@ -115,6 +116,7 @@ class Host(pykka.Actor, abc.ABC):
 
     def _start_actor_loop(self) -> None:
         self.context = contextvars.copy_context()
+        self.context.run(enter, self)
         self.task = self.system.loop.create_task(self.run(), name=self.cell.path, context=self.context)
         self.task.add_done_callback(self._task_over)
 
@@ -148,6 +150,11 @@ class Host(pykka.Actor, abc.ABC):
     def is_current(self) -> bool:
         """Whether the caller is this life's hook or handler."""
 
+    def on_interrupt(self, callback: Callable[[], None]) -> AbstractContextManager[None]:
+        """Have `callback()` called if this life is interrupted meanwhile: for waits that would not notice."""
+        del callback
+        return nullcontext()
+
     def start_now(self) -> None:
         """Run on_start to its first wait, on behalf of whoever waits for it, where that is possible."""
 
@@ -156,7 +163,6 @@ class Host(pykka.Actor, abc.ABC):
         self.begun = True
         if self.verdict is not None and not self.entered:
             return self.verdict
-        enter(self)
         try:
             if not self.ready:
                 await self.enter()

@@ -9,7 +9,8 @@ import asyncio
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pykka
@@ -83,6 +84,10 @@ class ThreadHost(Host, pykka.ThreadingActor):  # type: ignore[misc] # _create_ac
         """Ask the thread to give up what it does."""
         self.cancelled.set()
         self.cell.wake()
+
+    def on_interrupt(self, callback: Callable[[], None]) -> AbstractContextManager[None]:
+        """Have `callback()` called if this life is interrupted meanwhile."""
+        return self.cancelled.calling(callback)
 
     def abandon(self) -> None:
         """Go on without the thread; once it returns it still runs on_stop, and nothing else."""
@@ -204,11 +209,16 @@ class Cancellation(threading.Event):
         super().__init__()
         self._callbacks: list[Callable[[], None]] = []
 
-    def when_set(self, callback: Callable[[], None]) -> None:
-        """Call `callback()` once it is set, on the thread that sets it; at once if it is."""
+    @contextmanager
+    def calling(self, callback: Callable[[], None]) -> Generator[None]:
+        """Call `callback()` if it is set meanwhile, on the thread that sets it; at once if it is set already."""
         self._callbacks.append(callback)
         if self.is_set():
             callback()
+        try:
+            yield
+        finally:
+            self._callbacks.remove(callback)
 
     def set(self) -> None:
         """Set it, for good."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from openengine_sidecar.supervision._current import Nap
 from openengine_sidecar.supervision._thread_host import Cancellation
@@ -45,9 +46,9 @@ class Gate:
         nap = Nap()
         if self._enter(nap.wake):
             return
-        if cancelled is not None:
-            cancelled.when_set(nap.wake)
-        if not nap.sleep(PATIENCE):
+        with cancelled.calling(nap.wake) if cancelled is not None else nullcontext():
+            woken = nap.sleep(PATIENCE)
+        if not woken:
             msg = "nobody opened the gate"
             raise TimeoutError(msg)
         if not self._open:
