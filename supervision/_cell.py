@@ -213,10 +213,14 @@ class Cell(Inbox):
         """Remember a restart for as long as it counts."""
         if self.restarts is None:
             self.restarts = deque()
-        now = self.system.clock.monotonic()
-        self.restarts.append(now)
-        while self.restarts[0] <= now - window:
-            self.restarts.popleft()
+        self.restarts.append(self.system.clock.monotonic() + window)
+
+    def recent_restarts(self) -> int:
+        """Restarts that still count."""
+        restarts, now = self.restarts, self.system.clock.monotonic()
+        while restarts and restarts[0] <= now:
+            restarts.popleft()
+        return len(restarts or ())
 
     def trace(self, *, enabled: bool) -> None:
         """Log every message, or no longer."""
@@ -235,7 +239,7 @@ class Cell(Inbox):
             incarnation=self.incarnation,
             mailbox=len(self.mail),
             high_water=self.high_water,
-            restarts=len(self.restarts or ()),
+            restarts=self.recent_restarts(),
             last_failure=str(self.failure or ""),
             age=now - self.born if host is not None else 0.0,
             traced=self.traced,

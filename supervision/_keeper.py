@@ -197,8 +197,8 @@ class Keeper:
                 return
             if self._plan.strategy is Strategy.REST_FOR_ONE:
                 group = group[group.index(culprit) :]
-        if not self._up.done():
-            self._up.set_result(None)
+        if self._plan.strategy is not Strategy.ONE_FOR_ONE and not self._up.done():
+            self._up.set_result(None)  # it took the first start's place
 
     async def _stop(self, group: Sequence[Slot]) -> None:
         for slot in reversed(group):

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_asyncio
+from loguru import logger
 from tests.supervision.cast import Cast
 
 from openengine_sidecar.supervision.testing import Probe, Stage
@@ -23,3 +24,10 @@ async def stage() -> AsyncIterator[Stage]:
 @pytest_asyncio.fixture
 async def probe(stage: Stage) -> Probe:
     return await stage.probe()
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logger.disable("openengine_sidecar.supervision")
+    yield
+    logger.enable("openengine_sidecar.supervision")
