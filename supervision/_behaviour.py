@@ -15,6 +15,7 @@ from openengine_sidecar.supervision._host import Host
 from openengine_sidecar.supervision._ref import Ref
 from openengine_sidecar.supervision._timers import cancel_timer, schedule
 from openengine_sidecar.supervision._vocabulary import Vocabulary, vocabulary_of
+from openengine_sidecar.supervision._watch import unwatch, watch
 from openengine_sidecar.supervision.errors import ChildSpecError
 
 if TYPE_CHECKING:
@@ -133,23 +134,19 @@ class Behaviour(Generic[M]):
 
     def watch(self, ref: Ref[Any]) -> None:
         """Be told, by `on_terminated`, when that address is gone for good; at once if it is gone already."""
-        host = self._host
-        host.system.run_on_loop(ref.watched_by, host)
+        watch(self._host, ref)
 
     def unwatch(self, ref: Ref[Any]) -> None:
         """Be told no more; a `Terminated` already under way is taken back."""
-        host = self._host
-        host.system.run_on_loop(ref.unwatched_by, host)
+        unwatch(self._host, ref)
 
     def schedule(self, key: str, delay: float, message: M) -> None:
         """Send oneself a message after `delay` seconds; replaces what was scheduled under the same key."""
-        host = self._host
-        host.system.run_on_loop(schedule, host, key, delay, message)
+        schedule(self._host, key, delay, message)
 
     def cancel_timer(self, key: str) -> None:
         """Call off what was scheduled under the key, also if it waits in the mailbox already."""
-        host = self._host
-        host.system.run_on_loop(cancel_timer, host, key)
+        cancel_timer(self._host, key)
 
     def subscribe(self, *fact_types: type) -> None:
         """Get facts of these types as ordinary mail from now on, the last one of each at once."""

@@ -10,7 +10,7 @@ from openengine_sidecar.messages.signals import Address, Cause, CauseKind, Signa
 from openengine_sidecar.supervision._clock import INFINITY, within
 from openengine_sidecar.supervision._counters import Count
 from openengine_sidecar.supervision._dead_letters import DeadReason
-from openengine_sidecar.supervision._inbox import CLOSED, Inbox
+from openengine_sidecar.supervision._inbox import CLOSED, Inbox, Notice
 from openengine_sidecar.supervision._ref import Ref
 from openengine_sidecar.supervision._spec import ChildSpec
 from openengine_sidecar.supervision._status import ActorState, ActorStatus
@@ -168,8 +168,7 @@ class Cell(Inbox):
         self.system.forget(self)
         terminated = Terminated(self.address, cause)
         for watcher in self._watchers or ():
-            watcher.watching.pop(self, None)
-            watcher.cell.post(terminated)
+            watcher.cell.post(Notice(self, terminated))
         self._watchers = None
         for waiter in self._gone or ():
             if not waiter.done():
@@ -177,27 +176,18 @@ class Cell(Inbox):
         self._gone = None
 
     def add_watcher(self, host: Host) -> None:
-        """Tell `host` of the end of this address; at once if it is gone."""
+        """Send word of the end of this address to `host`; at once if it is gone."""
         if self.end is not None:
-            host.cell.post(Terminated(self.address, self.end))
-            return
-        if self._watchers is None:
-            self._watchers = {}
-        self._watchers[host] = None
-        host.watching[self] = None
+            host.cell.post(Notice(self, Terminated(self.address, self.end)))
+        elif not host.over:
+            if self._watchers is None:
+                self._watchers = {}
+            self._watchers[host] = None
 
     def remove_watcher(self, host: Host) -> None:
-        """Tell it no more."""
-        if host.watching.pop(self, self) is None and self._watchers is not None:
-            del self._watchers[host]
-
-    def take_back(self, host: Host) -> None:
-        """Tell it no more, not even what is on its way."""
-        self.remove_watcher(host)
-        signals = host.cell.signals
-        for signal in tuple(signals):
-            if isinstance(signal, Terminated) and signal.address.path == self.path:
-                signals.remove(signal)
+        """Send it no word."""
+        if self._watchers is not None:
+            self._watchers.pop(host, None)
 
     async def wait_gone(self) -> Cause:
         """Wait until the address is gone for good."""

@@ -60,6 +60,7 @@ async def spawn(host: Host, spec: ChildSpec) -> Ref[Any]:
 def bury(host: Host, cell: Cell, cause: Cause) -> None:
     """Give a child's address up."""
     cell.remove_watcher(host)
+    host.watching.pop(cell.path, None)
     host.children.pop(cell.spec.name, None)
     cell.close(cause)
 

@@ -25,8 +25,7 @@ Promise = asyncio.Future[Any] | concurrent.futures.Future[Any] | AskFuture[Any]
 def unwrap(host: Host, item: Any) -> Envelope | None:
     """Turn what came out of the mailbox into an envelope to handle; None if it is not to be handled."""
     if isinstance(item, Tick):
-        timer = host.timers.get(item.key)
-        if timer is None or timer[0] is not item:
+        if host.timers.get(item.key) is not item:
             return None
         del host.timers[item.key]
         item = item.message

@@ -34,6 +34,7 @@ from openengine_sidecar.supervision._future import AskFuture
 from openengine_sidecar.supervision._inbox import Envelope, Inbox, Tick
 from openengine_sidecar.supervision._spec import Shutdown
 from openengine_sidecar.supervision._status import ActorState
+from openengine_sidecar.supervision._timers import cancel_timers
 from openengine_sidecar.supervision.errors import AskDeadlockError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Host(pykka.Actor, abc.ABC):
         parked: whether its task waits for mail, so that an asker may switch to it directly.
         asking: whom its handler waits for at the moment.
         letter: the envelope being handled, None for a plain tell.
-        watching: the cells whose end it wants to hear of.
+        watching: the cells whose end it wants to hear of, by path.
     """
 
     supervises = False
@@ -93,8 +94,8 @@ class Host(pykka.Actor, abc.ABC):
         self.look_closely(enabled=cell.traced)
         self.children: dict[str, Cell] = {}
         self.tasks: dict[asyncio.Task[Any], None] = {}
-        self.timers: dict[str, tuple[Tick, Any]] = {}
-        self.watching: dict[Cell, None] = {}
+        self.timers: dict[str, Tick] = {}
+        self.watching: dict[str, Cell] = {}
 
     # What pykka asks of a runtime.
 
@@ -347,11 +348,10 @@ class Host(pykka.Actor, abc.ABC):
         await asyncio.wait(tuple(self.tasks))
 
     def _let_go(self) -> None:
-        for _, handle in self.timers.values():
-            handle.cancel()
-        self.timers.clear()
-        for cell in tuple(self.watching):
+        cancel_timers(self)
+        for cell in self.watching.values():
             cell.remove_watcher(self)
+        self.watching.clear()
         self.system.facts.unsubscribe(self.cell)
 
     def _side_task_over(self, task: asyncio.Task[Any]) -> None:

@@ -11,7 +11,8 @@ from collections import deque
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
-from openengine_sidecar.messages.signals import Signal
+from openengine_sidecar.messages.signals import Signal, Terminated
+from openengine_sidecar.supervision._clock import TimerHandle
 from openengine_sidecar.supervision._counters import Count
 from openengine_sidecar.supervision._dead_letters import DeadLetter, DeadReason
 from openengine_sidecar.supervision._spec import Mailbox, Overflow
@@ -20,6 +21,7 @@ from openengine_sidecar.supervision.errors import ActorGoneError, MailboxFullErr
 if TYPE_CHECKING:
     import asyncio
 
+    from openengine_sidecar.supervision._cell import Cell
     from openengine_sidecar.supervision._future import AskFuture
     from openengine_sidecar.supervision._ref import Ref
     from openengine_sidecar.supervision._system import ActorSystem
@@ -39,13 +41,24 @@ class Envelope:
 
 
 class Tick:
-    """A timer's message on its way through the mailbox; stale once its timer is cancelled or set anew."""
+    """A timer, and its message on the way through the mailbox; stale once the timer is cancelled or set anew."""
 
-    __slots__ = ("cancel", "key", "message")
+    __slots__ = ("handle", "key", "message")
 
     def __init__(self, key: str, message: object) -> None:
         self.key = key
         self.message = message
+        self.handle: TimerHandle | None = None
+
+
+class Notice:
+    """Word to a watcher that somebody it watches, or watched, is gone for good."""
+
+    __slots__ = ("cell", "terminated")
+
+    def __init__(self, cell: Cell, terminated: Terminated) -> None:
+        self.cell = cell
+        self.terminated = terminated
 
 
 class Bell:
@@ -85,7 +98,7 @@ class Inbox:
         self.path = path
         self.mailbox = mailbox
         self.mail: deque[Any] = deque()
-        self.signals: deque[Signal] = deque()
+        self.signals: deque[Signal | Notice] = deque()
         self.limit = 0
 
     @property
@@ -113,7 +126,7 @@ class Inbox:
         self.mail.append(tick)
         self.wake()
 
-    def post(self, signal: Signal) -> None:
+    def post(self, signal: Signal | Notice) -> None:
         """Take a signal in; any thread."""
         if self.limit >= 0:
             self.signals.append(signal)

@@ -10,8 +10,9 @@ from openengine_sidecar.messages.signals import Cancel, Cause, CauseKind, Drain,
 from openengine_sidecar.supervision._children import receive_drain
 from openengine_sidecar.supervision._delivery import PROMISES, answer, refuse, unwrap
 from openengine_sidecar.supervision._host import Host
-from openengine_sidecar.supervision._inbox import Envelope
+from openengine_sidecar.supervision._inbox import Envelope, Notice
 from openengine_sidecar.supervision._switch import Continued, begin
+from openengine_sidecar.supervision._watch import heard
 
 if TYPE_CHECKING:
     from openengine_sidecar.supervision._actor import Actor
@@ -179,7 +180,7 @@ class LoopHost(Host):
         if letter.reply is not None:
             answer(self, letter.reply, result)
 
-    async def _on_signal(self, signal: Signal) -> Cause | None:
+    async def _on_signal(self, signal: Signal | Notice) -> Cause | None:
         match signal:
             case Stop(reason):
                 return self.verdict or Cause(CauseKind.STOPPED, reason)
@@ -190,6 +191,10 @@ class LoopHost(Host):
                 await self.actor.on_cancel(signal)
             case Terminated():
                 await self.actor.on_terminated(signal)
+            case Notice():
+                terminated = heard(self, signal)
+                if terminated is not None:
+                    await self.actor.on_terminated(terminated)
             case _:  # Start, Started, Drained and Escalate are never posted to a mailbox
                 pass
         return None

@@ -12,7 +12,6 @@ from openengine_sidecar.supervision.errors import AskDeadlockError
 
 if TYPE_CHECKING:
     from openengine_sidecar.supervision._cell import Cell
-    from openengine_sidecar.supervision._host import Host
 
 M_contra = TypeVar("M_contra", contravariant=True)
 
@@ -43,7 +42,7 @@ class Ref(Generic[M_contra]):
     @property
     def is_alive(self) -> bool:
         """Whether the address is in use: its actor lives, starts, or waits to be restarted."""
-        return self._resolved().limit >= 0
+        return self.resolve().limit >= 0
 
     def tell(self, message: M_contra, *, sender: Ref[Any] | None = None) -> None:
         """Send a message; any thread, never blocks.
@@ -56,7 +55,7 @@ class Ref(Generic[M_contra]):
         cell = self._cell
         mail = cell.mail
         if len(mail) >= cell.limit:
-            self._resolved().put(message if sender is None else Envelope(message, sender))
+            self.resolve().put(message if sender is None else Envelope(message, sender))
             return
         mail.append(message if sender is None else Envelope(message, sender))
         if cell.waiter is not None:
@@ -80,7 +79,7 @@ class Ref(Generic[M_contra]):
         """
         cell = self._cell
         if cell.limit < 0:
-            cell = self._resolved()
+            cell = self.resolve()
         host = current_host()
         if host is not None and host is cell.host:
             raise AskDeadlockError((cell.path, cell.path))
@@ -98,25 +97,18 @@ class Ref(Generic[M_contra]):
 
     def drain(self, deadline: float, reason: str) -> None:
         """Send `Drain`; any thread. A later deadline than one already known changes nothing."""
-        self._resolved().post(Drain(deadline, reason))
+        self.resolve().post(Drain(deadline, reason))
 
     def cancel(self, reason: str) -> None:
         """Send `Cancel`; any thread."""
-        self._resolved().post(Cancel(reason))
+        self.resolve().post(Cancel(reason))
 
     async def stopped(self) -> Cause:
         """Wait, on the system's loop, until the address is gone for good; returns why, at once if it is gone."""
-        return await self._resolved().wait_gone()
+        return await self.resolve().wait_gone()
 
-    def watched_by(self, host: Host) -> None:
-        """Tell a life of the end of this address. For the kit; loop thread only."""
-        self._resolved().add_watcher(host)
-
-    def unwatched_by(self, host: Host) -> None:
-        """Tell it no more, and take back what is under way. For the kit; loop thread only."""
-        self._resolved().take_back(host)
-
-    def _resolved(self) -> Cell:
+    def resolve(self) -> Cell:
+        """Whoever lives at the address now. For the kit."""
         cell = self._cell
         if cell.limit < 0 and self._follows:
             self._cell = cell = cell.system.resolve(cell)

@@ -21,7 +21,8 @@ from openengine_sidecar.supervision._clock import within
 from openengine_sidecar.supervision._current import enter
 from openengine_sidecar.supervision._delivery import answer, await_promise, refuse, unwrap
 from openengine_sidecar.supervision._host import KILL_GRACE, Host
-from openengine_sidecar.supervision._inbox import Bell
+from openengine_sidecar.supervision._inbox import Bell, Notice
+from openengine_sidecar.supervision._watch import heard
 
 if TYPE_CHECKING:
     from openengine_sidecar.supervision._cell import Cell
@@ -186,7 +187,7 @@ class ThreadHost(Host, pykka.ThreadingActor):  # type: ignore[misc] # _create_ac
         if letter.reply is not None:
             answer(self, letter.reply, result)
 
-    def _on_signal(self, signal: Signal) -> Cause | None:
+    def _on_signal(self, signal: Signal | Notice) -> Cause | None:
         match signal:
             case Stop(reason):
                 return self.verdict or Cause(CauseKind.STOPPED, reason)
@@ -197,6 +198,10 @@ class ThreadHost(Host, pykka.ThreadingActor):  # type: ignore[misc] # _create_ac
                 self.actor.on_cancel(signal)
             case Terminated():
                 self.actor.on_terminated(signal)
+            case Notice():
+                terminated = heard(self, signal)
+                if terminated is not None:
+                    self.actor.on_terminated(terminated)
             case _:  # the other signals never travel through a mailbox
                 pass
         return None

@@ -11,17 +11,30 @@ if TYPE_CHECKING:
 
 
 def schedule(host: Host, key: str, delay: float, message: object) -> None:
-    """Set the timer `key` anew. Loop thread only."""
+    """Set the timer `key` anew; what it was set to before is stale at once."""
     cancel_timer(host, key)
-    if host.over:
-        return
-    tick = Tick(key, message)
-    clock = host.system.clock
-    host.timers[key] = (tick, clock.call_at(clock.monotonic() + max(0.0, delay), host.cell.put_tick, tick))
+    tick = host.timers[key] = Tick(key, message)
+    host.system.run_on_loop(_arm, host, tick, host.system.clock.monotonic() + max(0.0, delay))
 
 
 def cancel_timer(host: Host, key: str) -> None:
-    """Call the timer off; its tick, if it waits in the mailbox, is stale from now on. Loop thread only."""
-    timer = host.timers.pop(key, None)
-    if timer is not None:
-        timer[1].cancel()
+    """Call the timer off; its tick, should it wait in the mailbox, is stale from now on."""
+    tick = host.timers.pop(key, None)
+    if tick is not None:
+        host.system.run_on_loop(_disarm, tick)
+
+
+def cancel_timers(host: Host) -> None:
+    """Call every timer off. Loop thread only."""
+    for key in tuple(host.timers):
+        cancel_timer(host, key)
+
+
+def _arm(host: Host, tick: Tick, when: float) -> None:
+    if host.timers.get(tick.key) is tick and not host.over:
+        tick.handle = host.system.clock.call_at(when, host.cell.put_tick, tick)
+
+
+def _disarm(tick: Tick) -> None:
+    if tick.handle is not None:
+        tick.handle.cancel()
