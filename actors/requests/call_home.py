@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import sys
 from collections.abc import Callable
 from typing import Self
 
@@ -29,19 +31,21 @@ class CallHomeConnection(asyncio.Protocol):
         self._writable.set()
         self._closed = asyncio.get_running_loop().create_future()
         self._open = True
-        self.bytes_sent = 0
+        self._held_back = True
 
     @classmethod
     async def dial(cls, address: CallHome, on_gone: Callable[[str], None], *, timeout: float) -> Self:
         """Connect, and say which request this is; the prologue is always clean.
 
         Raises:
-            OSError: nobody answers there; TimeoutError is one.
+            OSError: nobody answers there, or the host is no host; TimeoutError is one.
         """
-        async with asyncio.timeout(timeout):
-            _, call = await asyncio.get_running_loop().create_connection(
-                lambda: cls(on_gone), address.host, address.port
-            )
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout):
+                _, call = await loop.create_connection(lambda: cls(on_gone), address.host, address.port)
+        except ValueError as error:  # a name that no resolver takes
+            raise OSError(errno.EINVAL, f"{address.host!r} is no host: {error}") from error
         call.write(encode_handshake(address) + PROLOGUE)
         return call
 
@@ -53,7 +57,6 @@ class CallHomeConnection(asyncio.Protocol):
     def write(self, frames: bytes) -> None:
         """Queue frames; dropped once the frontend is gone (its request is over)."""
         if self._open:
-            self.bytes_sent += len(frames)
             self._transport.write(frames)
 
     async def flush(self) -> None:
@@ -61,20 +64,35 @@ class CallHomeConnection(asyncio.Protocol):
         if not self._writable.is_set():
             await self._writable.wait()
 
+    def let_go(self) -> None:
+        """Hold nobody back any more: what follows is little, and the last."""
+        self._held_back = False
+        self._writable.set()
+
     async def finish(self, *, timeout: float) -> None:
-        """Say no more, let what was written drain, wait for the frontend's FIN, close."""
+        """Say no more, let what was written drain, wait for the frontend's FIN, close.
+
+        Args:
+            timeout: seconds without any progress after which the wait ends. What the kernel holds by then is still
+                delivered; what it could not even take from us is lost.
+        """
         self._open = False
-        try:
-            async with asyncio.timeout(timeout):
-                await asyncio.shield(self._closed)
-        except TimeoutError:
-            self._transport.abort()
+        unsent = sys.maxsize
+        while not await self._closed_within(timeout):
+            left = self._transport.get_write_buffer_size()
+            if left == 0:
+                self._transport.close()
+                return
+            if left >= unsent:
+                self._transport.abort()
+                return
+            unsent = left
 
     def abandon(self) -> None:
         """Drop the connection without another word."""
         self._open = False
         self._transport.abort()
-        self._writable.set()
+        self.let_go()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport and bound its buffer."""
@@ -84,7 +102,8 @@ class CallHomeConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Hold the stream back."""
-        self._writable.clear()
+        if self._held_back:
+            self._writable.clear()
 
     def resume_writing(self) -> None:
         """Let the stream go on."""
@@ -98,12 +117,24 @@ class CallHomeConnection(asyncio.Protocol):
         except WireError as error:
             self._gone(f"frontend sent an unreadable control frame ({error})")
 
+    def eof_received(self) -> None:
+        """The frontend will say no more, nor listen; noticed here, also while there is still something to write."""
+        self._gone("frontend closed the connection")
+
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone; before the end that means the client is, too."""
-        self._writable.set()
+        self.let_go()
         if not self._closed.done():
             self._closed.set_result(None)
         self._gone(f"frontend closed the connection ({exc})" if exc is not None else "frontend closed the connection")
+
+    async def _closed_within(self, timeout: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.shield(self._closed)
+        except TimeoutError:
+            return False
+        return True
 
     def _gone(self, reason: str) -> None:
         if self._open:

@@ -4,34 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import Counter
+from collections import deque
 from collections.abc import Callable
 
 from openengine_sidecar.actors.config import AdmissionConfig, DrainConfig, NatsConfig, WorkerIdentity
 from openengine_sidecar.actors.requests.exchange import Exchange
 from openengine_sidecar.actors.requests.nats_plane import NatsPlane
-from openengine_sidecar.actors.requests.protocol import Admitted, Arrival, CancelReason, Dialled, Settle
+from openengine_sidecar.actors.requests.protocol import Admitted, Arrival, CancelReason, Settle
 from openengine_sidecar.actors.requests.stream import RequestStream, StreamContext
 from openengine_sidecar.messages.dynamo.control import ControlHeader, decode_control
 from openengine_sidecar.messages.dynamo.naming import EndpointId, instance_subject
 from openengine_sidecar.messages.dynamo.two_part import decode_frame
-from openengine_sidecar.messages.errors import StreamBrokenError, WireError
+from openengine_sidecar.messages.errors import OverloadedError, StreamBrokenError, WireError
 from openengine_sidecar.messages.facts import EngineDown, EngineUp, Outcome, PlaneState, StreamEnded
 from openengine_sidecar.messages.signals import Cause, Drain, Terminated
-from openengine_sidecar.supervision import Actor, ChildSpec, Restart
+from openengine_sidecar.supervision import Actor, ChildSpec, Mailbox, MailboxFullError, Restart
 
 MALFORMED = b"Server overloaded: malformed request"
+ROOM = 1024
+"""Arrivals that may wait to be looked at; one more is answered as overloaded."""
+MAILBOX = Mailbox(capacity=2 * ROOM)
+"""For the gate's ChildSpec: facts and questions find room where arrivals have none."""
 CANCEL_RESERVE = 5.0
 STREAM_SHUTDOWN = 15.0
 
-GateMail = Arrival | Dialled | Settle | EngineUp | EngineDown
+GateMail = Arrival | Settle | EngineUp | EngineDown
 
 
 class RequestGate(Actor[GateMail]):
     """Acknowledges or refuses at once, then leaves the request to a RequestStream of its own.
 
     A refusal that can still be told to the client travels as a typed error item through the stream; only what cannot
-    (no address to answer to, no room at all) is said in the acknowledgement.
+    (no address to answer to, no room at all) is said in the acknowledgement. Every arrival ends in one StreamEnded.
     """
 
     def __init__(
@@ -51,18 +55,21 @@ class RequestGate(Actor[GateMail]):
             nats, name=f"openengine-sidecar-{identity.instance_id:x}", state_changed=self._plane_changed
         )
         self._engine: EngineUp | None = None
+        self._arriving: deque[Arrival] = deque()
         self._exchanges: dict[str, Exchange] = {}
-        self._undialled: set[str] = set()
         self._attempts = itertools.count(1)
         self._waiters: list[tuple[Callable[[], bool], asyncio.Future[bool]]] = []
-        self.counters: Counter[str] = Counter()
 
     async def on_start(self) -> None:
         """Ready once the request plane delivers to this instance."""
+        # What waited through a restart is handled before the facts that subscribing brings.
+        self._engine = self.system.facts.last(EngineUp) if self._context.client.attached else None
         self.subscribe(EngineUp, EngineDown)
+        self.publish(PlaneState(connected=False, detail="connecting"))
         await self._plane.connect()
         endpoint = EndpointId(self._identity.namespace, self._identity.component, self._identity.endpoint)
-        await self._plane.listen({endpoint.name: instance_subject(endpoint, self._identity.instance_id)}, self.ref.tell)
+        await self._plane.listen({endpoint.name: instance_subject(endpoint, self._identity.instance_id)}, self._take)
+        self.background(self._plane.serve(), name="request plane")
         self._plane_changed(connected=True, detail="")
 
     async def on_message(self, message: GateMail) -> object:
@@ -70,12 +77,11 @@ class RequestGate(Actor[GateMail]):
         match message:
             case Arrival():
                 await self._arrived(message)
-                self._changed()
-            case Dialled():
-                self._undialled.discard(message.stream)
+                if self._arriving and self._arriving[0] is message:  # not one that waited through a restart
+                    self._arriving.popleft()
                 self._changed()
             case Settle():
-                return self._when(lambda: not self._undialled)
+                return self._when(lambda: all(exchange.dialled.done() for exchange in self._exchanges.values()))
             case EngineUp():
                 self._engine = message
             case EngineDown():
@@ -85,12 +91,11 @@ class RequestGate(Actor[GateMail]):
     async def on_terminated(self, terminated: Terminated) -> None:
         """A stream ended; what a crash left behind is ended here."""
         name = terminated.address.name
-        exchange = self._exchanges.pop(name)
-        self._undialled.discard(name)
-        self._changed()
-        if not exchange.closed:
-            self.log.bind(request_id=exchange.request_id).error("its stream crashed: {}", terminated.cause)
-            self.background(self._bury(exchange), name=f"bury {name}")
+        exchange = self._exchanges[name]
+        if exchange.closed:
+            self._forget(name)
+        else:
+            self._crashed(name, str(terminated.cause))
 
     async def on_drain(self, drain: Drain) -> None:
         """Serve what still arrives in the grace period (none when idle), then let the streams end."""
@@ -98,7 +103,7 @@ class RequestGate(Actor[GateMail]):
             left = drain.deadline - self.clock.monotonic()
             await self.clock.sleep(min(self._drain.grace, left / 2))
         await self._plane.stop_intake()
-        await self._until(lambda: self.mailbox_empty, drain.deadline)
+        await self._until(lambda: not self._arriving, drain.deadline)
         self.log.info("draining: {} requests in flight", len(self._exchanges))
         left = drain.deadline - self.clock.monotonic()
         if not await self._until(lambda: not self._exchanges, drain.deadline - min(CANCEL_RESERVE, left / 2)):
@@ -106,52 +111,88 @@ class RequestGate(Actor[GateMail]):
             await self._until(lambda: not self._exchanges, drain.deadline)
 
     async def on_stop(self, cause: Cause) -> None:
-        """Close the plane; the streams are gone by now."""
+        """Close the plane; the streams are gone by now. Whoever still waits for something here is let go."""
         del cause
         await self._plane.close()
+        for _, waiter in self._waiters:
+            _resolve(waiter, False)  # noqa: FBT003 - the future's value
+
+    def _take(self, arrival: Arrival) -> bool:
+        if len(self._arriving) < ROOM:
+            try:
+                self.ref.tell(arrival)
+            except MailboxFullError as error:
+                self.log.error("{}", error)
+            else:
+                self._arriving.append(arrival)
+                return True
+        self._count_refusal("", "too many requests wait to be looked at")
+        return False
 
     async def _arrived(self, arrival: Arrival) -> None:
         try:
             header, body = decode_frame(arrival.payload, self._context.config.max_frame_bytes)
             control = decode_control(header)
         except WireError as error:
-            self.counters["malformed"] += 1
             self.log.warning("a request that cannot be answered: {}", error)
-            await arrival.acknowledge(MALFORMED)
+            await self._plane.acknowledge(arrival, MALFORMED)
+            self.publish(StreamEnded(request_id="", outcome=Outcome.FAILED, error=type(error).__name__))
             return
         limit = self._admission.request_limit
         if limit is not None and len(self._exchanges) >= limit:
-            await self._refuse(arrival, control, f"Server overloaded: {limit} requests in flight".encode())
-        else:
-            await arrival.acknowledge(b"")
+            self._count_refusal(control.id, f"{limit} requests in flight")
+            await self._plane.acknowledge(arrival, f"Server overloaded: {limit} requests in flight".encode())
+        elif await self._plane.acknowledge(arrival, b""):
             await self._open(control, body, arrival.trace)
+        else:
+            self.publish(StreamEnded(request_id=control.id, outcome=Outcome.FAILED, error="AcknowledgementLost"))
 
-    async def _refuse(self, arrival: Arrival, control: ControlHeader, text: bytes) -> None:
-        self.log.bind(request_id=control.id).warning("refused: {}", text.decode())
-        await arrival.acknowledge(text)
-        self.publish(StreamEnded(request_id=control.id, outcome=Outcome.REFUSED, error="OverloadedError"))
+    def _count_refusal(self, request_id: str, why: str) -> None:
+        self.log.bind(request_id=request_id).warning("refused: {}", why)
+        self.publish(StreamEnded(request_id=request_id, outcome=Outcome.REFUSED, error=OverloadedError.__name__))
 
     async def _open(self, control: ControlHeader, body: bytes, trace: dict[str, str]) -> None:
         context = self._context
-        name = f"{control.id}.{self._identity.instance_id & 0xFFFF:04x}-{next(self._attempts)}"
-        exchange = Exchange(control, name, context.client, context.config, self.clock)
-        self._exchanges[name] = exchange
-        self._undialled.add(name)
+        engine_id = f"{control.id}.{self._identity.instance_id & 0xFFFF:04x}-{next(self._attempts)}"
+        name = engine_id.replace("/", "_")
+        exchange = self._exchanges[name] = Exchange(control, engine_id, context.client, context.config, self.clock)
+        exchange.dialled.add_done_callback(lambda _: self._changed())
         admitted = Admitted(control=control, body=body, trace=trace, engine=self._engine)
-        await self.spawn(
-            ChildSpec(
-                name=name,
-                factory=lambda: RequestStream(context, admitted, exchange, lambda: self.ref.tell(Dialled(name))),
-                restart=Restart.TEMPORARY,
-                shutdown=STREAM_SHUTDOWN,
+        spec = ChildSpec(
+            name=name,
+            factory=lambda: RequestStream(context, admitted, exchange),
+            restart=Restart.TEMPORARY,
+            shutdown=STREAM_SHUTDOWN,
+        )
+        try:
+            await self.spawn(spec)
+        except Exception as error:  # noqa: BLE001 - ends this request, and is counted as its failure
+            self._crashed(name, f"did not start: {error!r}")
+
+    def _crashed(self, name: str, how: str) -> None:
+        exchange = self._exchanges[name]
+        self.log.bind(request_id=exchange.request_id).error("its stream crashed: {}", how)
+        self.background(self._bury(name, exchange), name=f"bury {name}")
+
+    async def _bury(self, name: str, exchange: Exchange) -> None:
+        error = StreamBrokenError(exchange.request_id, "the worker's stream actor failed")
+        try:
+            await exchange.conclude(error)
+        except Exception as failure:  # noqa: BLE001 - one request's trouble, counted below, must not end all others
+            self.log.bind(request_id=exchange.request_id).opt(exception=failure).error("could not be ended in order")
+        self.publish(
+            StreamEnded(
+                request_id=exchange.request_id,
+                outcome=Outcome.FAILED,
+                error=type(error).__name__,
+                aborts=exchange.aborts,
             )
         )
+        self._forget(name)
 
-    async def _bury(self, exchange: Exchange) -> None:
-        await exchange.conclude(StreamBrokenError(exchange.request_id, "the worker's stream actor failed"))
-        self.publish(
-            StreamEnded(request_id=exchange.request_id, outcome=Outcome.FAILED, error="crash", aborts=exchange.aborts)
-        )
+    def _forget(self, name: str) -> None:
+        del self._exchanges[name]
+        self._changed()
 
     def _engine_down(self, down: EngineDown) -> None:
         if down.lost:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Never, Protocol
 
 import nats
 import nats.errors
@@ -16,15 +17,16 @@ from nats.aio.subscription import Subscription
 
 from openengine_sidecar.actors.config import NatsConfig
 from openengine_sidecar.actors.requests.protocol import Arrival
-from openengine_sidecar.supervision import MailboxFullError
 
 QUEUE_GROUP = "q"
 PING_INTERVAL = 10
 CONNECT_TIMEOUT = 2
+CLOSE_TIMEOUT = 2
 TRACE_HEADERS = ("traceparent", "tracestate")
+NO_ROOM = b"Server overloaded: too many requests wait to be looked at"
 UNLIMITED = -1  # the library drops beyond a limit without an answer; the gate's mailbox is the bound, and answers
 
-Deliver = Callable[[Arrival], None]
+Deliver = Callable[[Arrival], bool]
 
 
 class StateChanged(Protocol):
@@ -38,7 +40,8 @@ class StateChanged(Protocol):
 class NatsPlane:
     """Receives requests and acknowledges them; reconnects for ever, keeping its subscriptions.
 
-    `deliver` must not block and raises when it has no room; the request is then answered as overloaded.
+    `deliver` must not block and says whether it took the request; one that it had no room for is answered as
+    overloaded.
     """
 
     def __init__(self, config: NatsConfig, *, name: str, state_changed: StateChanged) -> None:
@@ -47,6 +50,7 @@ class NatsPlane:
         self._state_changed = state_changed
         self._client = Client()
         self._subscriptions: list[Subscription] = []
+        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.counters: Counter[str] = Counter()
 
     async def connect(self) -> None:
@@ -64,7 +68,7 @@ class NatsPlane:
             error_cb=self._on_error,
             disconnected_cb=partial(self._on_state, connected=False),
             reconnected_cb=partial(self._on_state, connected=True),
-            closed_cb=partial(self._on_state, connected=False),
+            closed_cb=self._on_closed,
         )
 
     async def listen(self, subjects: dict[str, str], deliver: Deliver) -> None:
@@ -81,6 +85,16 @@ class NatsPlane:
             )
         await self._client.flush()
 
+    async def serve(self) -> Never:
+        """Wait for the connection to end for good, which no reconnecting mends.
+
+        Raises:
+            ConnectionError: it did (a server that refuses our credentials, for one).
+        """
+        await asyncio.shield(self._lost)
+        msg = f"the request plane at {', '.join(self._config.servers)} ended: {self._client.last_error}"
+        raise ConnectionError(msg)
+
     async def stop_intake(self) -> None:
         """Unsubscribe; what was already received is still delivered before this returns."""
         for subscription in self._subscriptions:
@@ -90,36 +104,43 @@ class NatsPlane:
                 logger.warning("request plane: could not unsubscribe: {}", error)
         self._subscriptions.clear()
 
+    async def acknowledge(self, arrival: Arrival, text: bytes) -> bool:
+        """Answer a request; returns whether the answer is on its way."""
+        try:
+            await self._client.publish(arrival.reply, text)
+        except nats.errors.Error as error:
+            self.counters["acknowledgement_lost"] += 1
+            logger.warning("request plane: could not acknowledge a request: {}", error)
+            return False
+        return True
+
     async def close(self) -> None:
-        """Flush acknowledgements and close the connection; no further state change is told."""
+        """Deliver what was received, flush acknowledgements, close; no further state change is told."""
         self._state_changed = _nobody
         if self._client.is_connected:
             try:
-                await self._client.flush(timeout=CONNECT_TIMEOUT)
+                async with asyncio.timeout(CLOSE_TIMEOUT):
+                    await self.stop_intake()
+                    await self._client.flush(timeout=CLOSE_TIMEOUT)
             except (nats.errors.Error, TimeoutError) as error:
                 logger.warning("request plane: could not flush before closing: {}", error)
         await self._client.close()
 
     async def _on_request(self, endpoint: str, deliver: Deliver, message: Msg) -> None:
-        acknowledge = partial(self._acknowledge, message)
-        try:
-            deliver(Arrival(endpoint, message.data, _trace(message), acknowledge))
-        except MailboxFullError as full:
-            self.counters["overflow"] += 1
-            await acknowledge(f"Server overloaded: {full}".encode())
-
-    async def _acknowledge(self, message: Msg, text: bytes) -> None:
-        try:
-            await message.respond(text)
-        except nats.errors.Error as error:
-            self.counters["acknowledgement_lost"] += 1
-            logger.warning("request plane: could not acknowledge a request: {}", error)
+        arrival = Arrival(endpoint, message.data, _trace(message), message.reply)
+        if not deliver(arrival):
+            await self.acknowledge(arrival, NO_ROOM)
 
     async def _on_error(self, error: Exception) -> None:
         if isinstance(error, nats.errors.SlowConsumerError):
             self.counters["slow_consumer"] += 1
         self.counters["errors"] += 1
         logger.warning("request plane at {}: {}", ", ".join(self._config.servers), error or type(error).__name__)
+
+    async def _on_closed(self) -> None:
+        await self._on_state(connected=False)
+        if not self._lost.done():
+            self._lost.set_result(None)
 
     async def _on_state(self, *, connected: bool) -> None:
         detail = "" if connected else f"no NATS server at {', '.join(self._config.servers)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from enum import StrEnum
 
 import msgspec
@@ -26,13 +25,13 @@ class Arrival(msgspec.Struct, frozen=True):
         endpoint: name of the endpoint it was sent to.
         payload: the two-part frame.
         trace: W3C trace headers that came beside it.
-        acknowledge: answers it; to be called once, with nothing for yes.
+        reply: where its acknowledgement is awaited, for a limited time.
     """
 
     endpoint: str
     payload: bytes
     trace: dict[str, str]
-    acknowledge: Callable[[bytes], Awaitable[None]]
+    reply: str
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,12 +41,6 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
     trace: dict[str, str]
     engine: EngineUp | None
-
-
-class Dialled(msgspec.Struct, frozen=True):
-    """A stream has its call-home connection, or will never have it."""
-
-    stream: str
 
 
 class Settle(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Never
 
@@ -15,7 +15,6 @@ from openengine_sidecar.actors.engine.connection import Suspect
 from openengine_sidecar.actors.generation.request import translate
 from openengine_sidecar.actors.generation.response import ResponseTranslator
 from openengine_sidecar.actors.generation.rules import StreamRules
-from openengine_sidecar.actors.requests.call_home import CallHomeConnection
 from openengine_sidecar.actors.requests.exchange import Exchange, Phase
 from openengine_sidecar.actors.requests.protocol import Admitted, CancelReason
 from openengine_sidecar.messages.dynamo.request import decode_request
@@ -23,6 +22,7 @@ from openengine_sidecar.messages.dynamo.response import LLMEngineOutput
 from openengine_sidecar.messages.engine.discovery import Role
 from openengine_sidecar.messages.engine.generation import Event, GenerateCall
 from openengine_sidecar.messages.errors import (
+    DiscoveryError,
     EngineLostError,
     EngineProtocolError,
     EngineTimeoutError,
@@ -33,9 +33,9 @@ from openengine_sidecar.messages.errors import (
 )
 from openengine_sidecar.messages.facts import EngineUp, Outcome, StreamEnded
 from openengine_sidecar.messages.signals import Cancel, Cause
-from openengine_sidecar.proto.dialect import EngineCallError, GenerationStream
+from openengine_sidecar.proto.dialect import EngineCallError, GenerationStream, Oversized
 from openengine_sidecar.proto.faults import error_from_status
-from openengine_sidecar.supervision import Actor, AskTimeoutError, Ref
+from openengine_sidecar.supervision import Actor, ActorGoneError, AskTimeoutError, MailboxFullError, Ref
 
 FIN_TIMEOUT = 10.0
 SUSPECT_TIMEOUT = 30.0
@@ -49,9 +49,12 @@ MAY_LEAVE_ENGINE_BUSY = frozenset(
         grpc.StatusCode.INTERNAL,
         grpc.StatusCode.UNKNOWN,
         grpc.StatusCode.DATA_LOSS,
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
     }
 )
+
+
+def _may_leave_engine_busy(error: EngineCallError) -> bool:
+    return error.status in MAY_LEAVE_ENGINE_BUSY or error.oversized is Oversized.RESPONSE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,17 +72,16 @@ class RequestStream(Actor[Never]):
     Hears only signals: `Cancel(reason)` with a CancelReason. Ends by itself, telling StreamEnded.
     """
 
-    def __init__(
-        self, context: StreamContext, admitted: Admitted, exchange: Exchange, dialled: Callable[[], None]
-    ) -> None:
+    def __init__(self, context: StreamContext, admitted: Admitted, exchange: Exchange) -> None:
         super().__init__()
         self._context = context
         self._admitted = admitted
         self._control = admitted.control
         self._exchange = exchange
-        self._dialled = dialled
         self._rules: StreamRules | None = None
         self._cancelled: str | None = None
+        self._error: RequestError | None = None
+        self._told = False
         self._accepted_at = 0.0
         self._first_token_at: float | None = None
 
@@ -102,7 +104,8 @@ class RequestStream(Actor[Never]):
         if cancel.reason == CancelReason.CLIENT_GONE:
             exchange.drop_frontend()
         else:
-            exchange.send_error(EngineLostError(self._control.id, f"cancelled: {cancel.reason}"))
+            self._error = EngineLostError(self._control.id, f"cancelled: {cancel.reason}")
+            exchange.send_error(self._error)
         if cancel.reason == CancelReason.ENGINE_LOST:
             exchange.cancel_call()
         else:
@@ -110,31 +113,27 @@ class RequestStream(Actor[Never]):
 
     async def on_stop(self, cause: Cause) -> None:
         """Leave nothing behind, whatever ended this actor."""
-        await self._exchange.conclude(StreamBrokenError(self._control.id, f"the worker gave it up: {cause}"))
+        given_up = StreamBrokenError(self._control.id, f"the worker gave it up: {cause}")
+        decided = self._exchange.phase is Phase.ENDED
+        await self._exchange.conclude(given_up)
+        self._tell(self._error if decided else given_up)
 
     async def _run(self) -> None:
-        error: RequestError | None = None
         try:
             await self._serve()
-        except RequestError as failure:  # before OSError: a time-out is one of those
-            error = failure
-        except OSError as unreachable:
-            self._dialled()
-            address = self._control.call_home
-            error = StreamBrokenError(
-                self._control.id, f"frontend at {address.host}:{address.port} does not answer: {unreachable}"
-            )
-        if error is not None and self._cancelled is None:
-            self.log.log("INFO" if error.client_fault else "WARNING", "{}: {}", type(error).__name__, error)
-            self._exchange.send_error(error)
-            self._exchange.start_abort(still_read=False)
+        except RequestError as error:
+            if self._cancelled is None:
+                self.log.log("INFO" if error.client_fault else "WARNING", "{}: {}", type(error).__name__, error)
+                self._error = error
+                self._exchange.send_error(error)
+                self._exchange.start_abort(still_read=False)
         await self._exchange.close(fin_timeout=FIN_TIMEOUT)
-        self.publish(self._ended(error))
+        self._tell(self._error)
         self.stop()
 
     async def _serve(self) -> None:
         await self._dial()
-        if self._cancelled is not None:
+        if self._exchange.phase is Phase.ENDED:
             return
         engine = self._admitted.engine
         if engine is None:
@@ -142,14 +141,12 @@ class RequestStream(Actor[Never]):
         await self._stream(self._translated(engine), engine.role)
 
     async def _dial(self) -> None:
-        exchange, control = self._exchange, self._control
-        exchange.phase = Phase.DIALING
-        exchange.call_home = await CallHomeConnection.dial(
-            control.call_home, self._client_gone, timeout=self._context.config.dial_timeout
-        )
-        self._dialled()
-        if self._cancelled is not None:
-            exchange.drop_frontend()
+        try:
+            await self._exchange.dial(self._client_gone)
+        except OSError as error:
+            address = self._control.call_home
+            problem = f"frontend at {address.host}:{address.port} does not answer: {error}"
+            raise StreamBrokenError(self._control.id, problem) from error
 
     def _client_gone(self, reason: str) -> None:
         self.log.debug("{}", reason)
@@ -234,7 +231,7 @@ class RequestStream(Actor[Never]):
     async def _broken(self, error: EngineCallError) -> RequestError:
         exchange, request_id, engine = self._exchange, self._control.id, self._admitted.engine
         release = engine.discovery.schema_release if engine is not None else None
-        if error.status not in MAY_LEAVE_ENGINE_BUSY:
+        if not _may_leave_engine_busy(error):
             exchange.engine_ended()
         if self._cancelled is not None or error.status is not grpc.StatusCode.UNAVAILABLE:
             return error_from_status(request_id, error, release=release)
@@ -246,27 +243,35 @@ class RequestStream(Actor[Never]):
         return StreamBrokenError(request_id, str(error))
 
     async def _engine_alive(self) -> bool:
+        """Ask the engine's connection; one that gives no verdict is taken at its last word, one that is gone is not."""
         try:
             alive: bool = await self._context.connection.ask(Suspect(self._control.id), timeout=SUSPECT_TIMEOUT)
-        except AskTimeoutError:
+        except (AskTimeoutError, MailboxFullError):
             return True
+        except (ActorGoneError, DiscoveryError):
+            return False
         return alive
 
-    def _ended(self, error: RequestError | None) -> StreamEnded:
-        rules, now = self._rules, self.clock.monotonic()
-        if self._cancelled is not None:
-            outcome = Outcome.CANCELLED
-        else:
-            outcome = Outcome.FAILED if error is not None else Outcome.FINISHED
-        return StreamEnded(
-            request_id=self._control.id,
-            outcome=outcome,
-            error=type(error).__name__ if error is not None and self._cancelled is None else "",
-            rule=error.rule if isinstance(error, EngineProtocolError) else "",
-            reason=self._cancelled or "",
-            usage=rules.usage if rules is not None else None,
-            output_tokens=rules.output_tokens if rules is not None else 0,
-            aborts=self._exchange.aborts,
-            ttft=self._first_token_at - self._accepted_at if self._first_token_at is not None else None,
-            duration=now - self._accepted_at,
+    def _tell(self, error: RequestError | None) -> None:
+        """Tell, once, how it ended; a client that left is no failure, whatever came of it."""
+        if self._told:
+            return
+        self._told = True
+        rules, exchange, now = self._rules, self._exchange, self.clock.monotonic()
+        gone = self._cancelled == CancelReason.CLIENT_GONE
+        outcome = Outcome.CANCELLED if gone else Outcome.FAILED if error is not None else Outcome.FINISHED
+        failed = error if outcome is Outcome.FAILED else None
+        self.publish(
+            StreamEnded(
+                request_id=self._control.id,
+                outcome=outcome,
+                error=type(failed).__name__ if failed is not None else "",
+                rule=failed.rule if isinstance(failed, EngineProtocolError) else "",
+                reason=self._cancelled or "",
+                usage=rules.usage if rules is not None else None,
+                output_tokens=rules.output_tokens if rules is not None else 0,
+                aborts=exchange.aborts,
+                ttft=self._first_token_at - self._accepted_at if self._first_token_at is not None else None,
+                duration=now - self._accepted_at,
+            )
         )

@@ -42,20 +42,39 @@ def request_body(token_ids: list[int], *, model: str = "", max_tokens: int | Non
 
 @dataclass(slots=True)
 class Caller:
-    """One request's ear: what the worker said on the connection it dialled."""
+    """One request's ear: what the worker said on the connections it dialled, of which there should be one."""
 
     subject: str = field(default_factory=lambda: str(uuid.uuid4()))
+    dials: int = 0
     prologue: dict[str, Any] | None = None
     items: list[dict[str, Any]] = field(default_factory=list)
-    complete: bool = False
+    finals: int = 0
     sentinel: bool = False
+    trailing: bytes = b""
+    listening: asyncio.Event = field(default_factory=asyncio.Event)
     closed: asyncio.Event = field(default_factory=asyncio.Event)
     writer: asyncio.StreamWriter | None = None
     codec: str = "msgpack"
 
+    def __post_init__(self) -> None:
+        self.listening.set()
+
+    @property
+    def complete(self) -> bool:
+        return self.finals > 0
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        return [item["error"] for item in self.items if item.get("event") == "error"]
+
     @property
     def error(self) -> dict[str, Any] | None:
-        return next((item["error"] for item in self.items if item.get("event") == "error"), None)
+        return next(iter(self.errors), None)
+
+    @property
+    def ended_once(self) -> bool:
+        """Whether it was told in full, by one connection, with one end and nothing behind it."""
+        return (self.dials, self.finals, self.sentinel, self.trailing) == (1, 1, True, b"")
 
     @property
     def token_ids(self) -> list[int]:
@@ -67,25 +86,22 @@ class Caller:
         self.writer.close()
 
 
-class RawFrontend:
-    """Sends requests to a worker's subject and takes the connections it dials."""
+class CallHomeServer:
+    """Takes the connections that a worker dials."""
 
-    def __init__(self, nats_url: str) -> None:
-        self._nats_url = nats_url
+    def __init__(self) -> None:
         self._callers: dict[str, Caller] = {}
-        self._nats: Client
         self._server: asyncio.Server
         self._readers: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._nats = await nats.connect(self._nats_url)
         self._server = await asyncio.start_server(self._serve, LOOPBACK, 0)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._nats.close()
         self._server.close()
         for caller in self._callers.values():
+            caller.listening.set()
             if caller.writer is not None:
                 caller.writer.close()
         await asyncio.gather(*self._readers)
@@ -119,6 +135,46 @@ class RawFrontend:
         self._callers[caller.subject] = caller
         return caller
 
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._readers.add(task)
+        caller = None
+        try:
+            with suppress(asyncio.IncompleteReadError, ConnectionError):
+                header, _ = await _read(reader)
+                caller = self._callers[json.loads(header)["subject"]]
+                caller.dials += 1
+                caller.writer = writer
+                caller.prologue = json.loads((await _read(reader))[0])
+                while not caller.sentinel:
+                    await caller.listening.wait()
+                    _take(caller, *await _read(reader))
+                writer.write_eof()
+                caller.trailing = await reader.read()
+        finally:
+            writer.close()
+            if caller is not None:
+                caller.closed.set()
+            self._readers.discard(task)
+
+
+class RawFrontend(CallHomeServer):
+    """Sends requests to a worker's subject, too."""
+
+    def __init__(self, nats_url: str) -> None:
+        super().__init__()
+        self._nats_url = nats_url
+        self._nats: Client
+
+    async def __aenter__(self) -> Self:
+        self._nats = await nats.connect(self._nats_url)
+        return await super().__aenter__()
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._nats.close()
+        await super().__aexit__(*error)
+
     async def send(self, subject: str, payload: bytes) -> bytes:
         """Sends a whole message and returns the acknowledgement."""
         reply = await self._nats.request(subject, payload, timeout=ACK_SECONDS, headers={"request-id": "raw"})
@@ -129,25 +185,6 @@ class RawFrontend:
         caller = self.caller()
         payload = frame(self.header(caller, **changes), msgspec.msgpack.encode(body))
         return await self.send(subject, payload), caller
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._readers.add(task)
-        caller = None
-        try:
-            with suppress(asyncio.IncompleteReadError, ConnectionError):
-                header, _ = await _read(reader)
-                caller = self._callers[json.loads(header)["subject"]]
-                caller.writer = writer
-                caller.prologue = json.loads((await _read(reader))[0])
-                while not caller.sentinel:
-                    _take(caller, *await _read(reader))
-        finally:
-            writer.close()
-            if caller is not None:
-                caller.closed.set()
-            self._readers.discard(task)
 
 
 async def _read(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
@@ -160,6 +197,6 @@ def _take(caller: Caller, header: bytes, body: bytes) -> None:
         caller.sentinel = True
         return
     item = msgspec.json.decode(body) if caller.codec == "json" else msgspec.msgpack.decode(body)
-    caller.complete = caller.complete or item["complete_final"]
+    caller.finals += item["complete_final"]
     if "data" in item:
         caller.items.append(item["data"])
