@@ -51,6 +51,7 @@ class EngineConnection(Actor[Suspect]):
         self._dialect: Dialect
         self._discovery: Discovery | None = None
         self._said: EngineHealth | None = None
+        self._told = Verdict.NOT_SERVING
         self._confirming: asyncio.Task[bool] | None = None
 
     async def on_start(self) -> None:
@@ -78,8 +79,9 @@ class EngineConnection(Actor[Suspect]):
             self.log.warning("the engine did not drain: {}", error)
 
     async def on_stop(self, cause: Cause) -> None:
-        """Close the channels."""
-        del cause
+        """Close the channels; nobody may think that the engine is still watched."""
+        if self._told is Verdict.SERVING:
+            self.publish(EngineDown(cause=f"no longer watched: {cause}", lost=True))
         self._client.detach()
         await asyncio.gather(*(channel.close(None) for channel in self._channels))
 
@@ -131,14 +133,13 @@ class EngineConnection(Actor[Suspect]):
         return False
 
     async def _watchful_poll(self, *, identify: bool) -> None:
-        before = self._policy.verdict
+        identify = identify or self._told is not Verdict.SERVING
         try:
-            await self._poll(self._config.health_timeout, identify=identify or before is not Verdict.SERVING)
+            await self._poll(self._config.health_timeout, identify=identify)
         except EngineCallError as error:
             self._policy.missed(reachable=error.status not in UNREACHABLE)
             self._tell_health(HealthState.UNKNOWN, detail=str(error))
-        if self._policy.verdict is not before and self._policy.verdict is not Verdict.SERVING:
-            self._fall()
+            self._tell_verdict()
 
     async def _poll(self, timeout: float, *, identify: bool) -> Health:
         discovery = self._discovery
@@ -147,14 +148,22 @@ class EngineConnection(Actor[Suspect]):
             if self._discovery is not None:
                 require_same_engine(self._discovery, discovery, self._config.endpoint)
         health = await ask_health(self._dialect, self._control, timeout=timeout)
-        before = self._policy.verdict
-        after = self._policy.answered(health.state)
+        self._policy.answered(health.state)
         self._tell_health(health.state, checks=health)
-        if after is Verdict.SERVING and (before is not Verdict.SERVING or discovery != self._discovery):
-            self._rise(discovery)
+        self._tell_verdict(discovery)
         return health
 
+    def _tell_verdict(self, discovery: Discovery | None = None) -> None:
+        """Tell what the answers add up to, if that is news. Polls may overlap; this never waits, so none is missed."""
+        verdict = self._policy.verdict
+        if verdict is not Verdict.SERVING:
+            if verdict is not self._told:
+                self._fall(verdict, self._why())
+        elif discovery is not None and (verdict is not self._told or discovery != self._discovery):
+            self._rise(discovery)
+
     def _rise(self, discovery: Discovery) -> None:
+        self._told = Verdict.SERVING
         old, self._discovery = self._discovery, discovery
         if old is not None and old.instance_id != discovery.instance_id:
             self.log.warning("the engine is a new instance: {}, was {}", discovery.instance_id, old.instance_id)
@@ -164,11 +173,16 @@ class EngineConnection(Actor[Suspect]):
         self.log.info("engine {} is ready, model {}, role {}", name, discovery.model_id, role.value)
         self.publish(EngineUp(discovery=discovery, role=role))
 
-    def _fall(self) -> None:
+    def _fall(self, verdict: Verdict, cause: str) -> None:
+        self._told = verdict
+        if verdict is Verdict.LOST:
+            self._client.detach()
+        self.log.warning("engine {}: {}", verdict.value, cause)
+        self.publish(EngineDown(cause=cause, lost=verdict is Verdict.LOST))
+
+    def _why(self) -> str:
         said = self._said
-        cause = (said.detail or f"it says {said.state.value}") if said is not None else "no answer"
-        self.log.warning("engine {}: {}", self._policy.verdict.value, cause)
-        self.publish(EngineDown(cause=cause, lost=self._policy.verdict is Verdict.LOST))
+        return "no answer" if said is None else said.detail or f"it says {said.state.value}"
 
     def _tell_health(self, state: HealthState, *, checks: Health | None = None, detail: str = "") -> None:
         said = EngineHealth(
