@@ -15,7 +15,7 @@ from openengine_sidecar.messages.dynamo.records import encode_record, instance_r
 from openengine_sidecar.messages.errors import StoreError
 from openengine_sidecar.messages.facts import EngineDown, EngineUp, PlaneState, Registered, Withdrawn
 from openengine_sidecar.messages.signals import Cause, Drain
-from openengine_sidecar.supervision import Actor, AskTimeoutError, Ref
+from openengine_sidecar.supervision import Actor, ActorGoneError, AskTimeoutError, MailboxFullError, Ref
 
 SETTLE_TIMEOUT = 10.0
 RETRY = 1.0
@@ -46,6 +46,7 @@ class Registrar(Actor[RegistrarMail]):
         self._plane_up = False
         self._draining = False
         self._published: EngineUp | None = None
+        self._whole = True
         self._turn = asyncio.Lock()
 
     async def on_start(self) -> None:
@@ -74,14 +75,16 @@ class Registrar(Actor[RegistrarMail]):
 
     async def on_stop(self, cause: Cause) -> None:
         """Leave no record behind."""
-        del cause
         await self._store.close()
+        if self._published is not None:
+            self.publish(Withdrawn(cause=f"the registrar ended: {cause}"))
 
     async def _reconcile(self, cause: str) -> None:
         async with self._turn:
             wanted = self._engine if self._plane_up and not self._draining else None
-            if wanted == self._published:
+            if wanted == self._published and self._whole:
                 return
+            self._whole = False  # half of it must be undone, or done again
             try:
                 if wanted is None:
                     await self._withdraw(cause)
@@ -90,6 +93,8 @@ class Registrar(Actor[RegistrarMail]):
             except StoreError as error:
                 self.log.error("{}; next try in {} s", error, RETRY)
                 self.schedule("reconcile", RETRY, Reconcile())
+            else:
+                self._whole = True
 
     async def _publish(self, engine: EngineUp) -> None:
         identity, endpoint = self._identity, self._endpoint
@@ -104,11 +109,15 @@ class Registrar(Actor[RegistrarMail]):
     async def _withdraw(self, cause: str) -> None:
         identity, endpoint = self._identity, self._endpoint
         await self._store.withdraw(card_key(endpoint, identity.instance_id))
-        try:
-            await self._gate.ask(Settle(), timeout=SETTLE_TIMEOUT)
-        except AskTimeoutError:
-            self.log.warning("withdrawing while an acknowledged request has not dialled its frontend")
+        await self._settle()
         await self._store.withdraw(instance_key(endpoint, identity.instance_id))
         self._published = None
         self.log.info("withdrawn: {}", cause)
         self.publish(Withdrawn(cause=cause))
+
+    async def _settle(self) -> None:
+        """Wait until every acknowledged request has dialled; not for a gate that cannot say so."""
+        try:
+            await self._gate.ask(Settle(), timeout=SETTLE_TIMEOUT)
+        except (AskTimeoutError, ActorGoneError, MailboxFullError) as error:
+            self.log.warning("withdrawing while an acknowledged request may not have dialled its frontend: {}", error)
