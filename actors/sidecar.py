@@ -11,16 +11,31 @@ from openengine_sidecar.actors.engine.client import EngineClient
 from openengine_sidecar.actors.engine.connection import EngineConnection
 from openengine_sidecar.actors.registrar import Registrar
 from openengine_sidecar.actors.reporter.actor import MAILBOX, Reporter
+from openengine_sidecar.actors.requests.gate import MAILBOX as GATE_MAILBOX
 from openengine_sidecar.actors.requests.gate import RequestGate
 from openengine_sidecar.actors.requests.stream import StreamContext
 from openengine_sidecar.messages.errors import ConfigurationError, DiscoveryError
 from openengine_sidecar.messages.signals import Cause
-from openengine_sidecar.supervision import INFINITY, ActorSystem, ChildSpec, Strategy, Supervisor
+from openengine_sidecar.supervision import (
+    INFINITY,
+    ActorSystem,
+    ChildSpec,
+    Clock,
+    Mailbox,
+    RestartBudget,
+    Strategy,
+    Supervisor,
+)
 
 SERVING = "/sidecar/serving"
+STREAMS_AT_ONCE = Mailbox(capacity=65_536)
+"""Of EngineConnection: when the engine dies, every stream asks in the same turn of the loop whether it does."""
+HOPELESS = (ConfigurationError, DiscoveryError)
+"""No restart mends these: the worker ends and says why."""
+DEFAULT_RESTARTS = RestartBudget()
 
 
-def sidecar_spec(config: SidecarConfig, system: ActorSystem) -> ChildSpec:
+def sidecar_spec(config: SidecarConfig, system: ActorSystem, restarts: RestartBudget = DEFAULT_RESTARTS) -> ChildSpec:
     """The tree's root: Reporter beside Serving, which restarts from the failed child downwards."""
     reporter = ChildSpec(name="reporter", factory=lambda: Reporter(config.reporter, config.identity), mailbox=MAILBOX)
     serving = ChildSpec(
@@ -28,14 +43,17 @@ def sidecar_spec(config: SidecarConfig, system: ActorSystem) -> ChildSpec:
         factory=lambda: Supervisor(
             strategy=Strategy.REST_FOR_ONE,
             children=_serving_children(config, system),
-            fatal=(ConfigurationError, DiscoveryError),
+            fatal=HOPELESS,
+            budget=restarts,
         ),
         ready_timeout=INFINITY,
         shutdown=INFINITY,
     )
     return ChildSpec(
         name="sidecar",
-        factory=lambda: Supervisor(strategy=Strategy.ONE_FOR_ONE, children=(reporter, serving)),
+        factory=lambda: Supervisor(
+            strategy=Strategy.ONE_FOR_ONE, children=(reporter, serving), fatal=HOPELESS, budget=restarts
+        ),
         ready_timeout=INFINITY,
         shutdown=INFINITY,
     )
@@ -50,12 +68,14 @@ def _serving_children(config: SidecarConfig, system: ActorSystem) -> tuple[Child
             name="engine",
             factory=lambda: EngineConnection(config.engine, client, drain_engine=config.drain.drain_engine),
             ready_timeout=INFINITY,
+            mailbox=STREAMS_AT_ONCE,
         ),
         ChildSpec(
             name="gate",
             factory=lambda: RequestGate(config.identity, config.nats, context, config.admission, config.drain),
             ready_timeout=INFINITY,
             shutdown=30.0,
+            mailbox=GATE_MAILBOX,
         ),
         ChildSpec(
             name="registrar",
@@ -68,11 +88,19 @@ class Sidecar:
     """One worker in the host's event loop.
 
     `async with Sidecar(config) as sidecar:` starts it, and drains it at the end.
+
+    Args:
+        config: everything it needs to know.
+        clock: of every delay and deadline that is not the network's; by default the loop's.
+        restarts: how many incidents each supervisor answers before the worker gives up.
     """
 
-    def __init__(self, config: SidecarConfig) -> None:
+    def __init__(
+        self, config: SidecarConfig, *, clock: Clock | None = None, restarts: RestartBudget = DEFAULT_RESTARTS
+    ) -> None:
         self._config = config
-        self.system = ActorSystem()
+        self._restarts = restarts
+        self.system = ActorSystem(clock=clock)
 
     async def start(self) -> None:
         """Start the tree; the records follow at once, told by the fact Registered.
@@ -81,7 +109,7 @@ class Sidecar:
             DiscoveryError: the engine cannot be served, or did not come up before the startup deadline.
             ConfigurationError: the model directory is unusable.
         """
-        await self.system.start(sidecar_spec(self._config, self.system))
+        await self.system.start(sidecar_spec(self._config, self.system, self._restarts))
 
     async def drain(self, reason: str, *, timeout: float | None = None) -> None:
         """De-register, serve what still arrives, let streams end, stop. A second call can only shorten it."""
