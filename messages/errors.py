@@ -94,7 +94,7 @@ class LoraRefusedError(LoraError, ValueError):
     """The name, the address or the contents of an adapter are not acceptable; trying again does not help."""
 
 
-class LoraSourceError(LoraError, OSError):
+class LoraSourceError(LoraError):
     """The place where an adapter lies cannot be read.
 
     Attributes:
@@ -106,7 +106,7 @@ class LoraSourceError(LoraError, OSError):
         self.transient = transient
 
 
-class LoraCacheError(LoraError, OSError):
+class LoraCacheError(LoraError):
     """The adapter cache has no room, or its file system refused."""
 
 
