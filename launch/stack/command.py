@@ -17,7 +17,7 @@ from typing import Final
 import click
 
 from openengine_sidecar.launch.stack import programs
-from openengine_sidecar.launch.stack.errors import StackError
+from openengine_sidecar.launch.stack.errors import ChatError, StackError
 from openengine_sidecar.launch.stack.openai import OpenAIEndpoint, Summary
 from openengine_sidecar.launch.stack.ports import free_port, require_free
 from openengine_sidecar.launch.stack.process import Process
@@ -96,7 +96,11 @@ def up(
         )
         with Stack(directory, report=_say) as stack:
             model = bring_up(stack, plan)
-            converse(plan.endpoint, model, prompt_once or prompt, max_tokens)
+            try:
+                converse(plan.endpoint, model, prompt_once or prompt, max_tokens)
+            except ChatError:
+                stack.check()  # a part that died explains more than the answer that broke off
+                raise
             if prompt_once is None:
                 _serve(stack, plan.endpoint, model)
 

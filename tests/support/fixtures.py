@@ -33,22 +33,25 @@ def showing_logs(request: pytest.FixtureRequest, stack: Stack) -> Generator[None
             print(f"--- {process.log}, exit code {process.exit_code}\n{process.tail(SHOWN_LINES)}")  # noqa: T201
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """NATS and a store that every test may share: whoever breaks one makes a `private_site`."""
+    """NATS and a store that the tests of a module share: whoever breaks one takes a `private_site`.
+
+    Not of the session: the frontend keeps an inotify instance for every endpoint it ever saw, of which a user has 128.
+    """
     site = Site(tmp_path_factory.mktemp("site"))
     with site.stack:
         site.start_nats()
         yield site
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def frontend(site: Site) -> OpenAIEndpoint:
     """The stock frontend with its default options."""
     return site.start_frontend()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def migrating_frontend(site: Site) -> OpenAIEndpoint:
     """A stock frontend that resumes a broken stream elsewhere, twice at most."""
     return site.start_frontend("--migration-limit", "2", name="migrating-frontend")
