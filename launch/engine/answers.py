@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from google.protobuf import json_format
@@ -37,7 +37,7 @@ class Amendments:
     def amend(self, method: str, answer: Message) -> None:
         """Change an answer in place."""
         if change := self._changes.get(method):
-            _merge(answer, change)
+            json_format.ParseDict(change, answer)
 
     def _read(self, text: str) -> tuple[str, dict[str, Any]]:
         method, _, body = text.partition("=")
@@ -45,25 +45,8 @@ class Amendments:
             raise ConfigurationError(OPTION, f"{method!r} is not one of {', '.join(sorted(self._kinds))}")
         try:
             change = msgspec.json.decode(body, type=dict[str, Any])
-            _merge(self._kinds[method](), change)
+            json_format.ParseDict(change, self._kinds[method]())
         except (msgspec.DecodeError, json_format.ParseError) as error:
             problem = " ".join(str(error).split())
             raise ConfigurationError(OPTION, f"{method}: {problem}") from error
         return method, change
-
-
-def _merge(message: Message, change: dict[str, Any]) -> None:
-    _make_room(message, change)
-    json_format.ParseDict(change, message)
-
-
-def _make_room(message: Message, change: dict[str, Any]) -> None:
-    fields = message.DESCRIPTOR.fields_by_name
-    for name, value in change.items():
-        field = fields.get(name)
-        if field is None:
-            continue
-        if field.is_repeated or value is None:
-            message.ClearField(name)
-        elif field.message_type is not None and isinstance(value, dict):
-            _make_room(getattr(message, name), cast("dict[str, Any]", value))

@@ -83,6 +83,15 @@ def test_recursion_ends(seed: str) -> None:
         found = found["next"]
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_option_that_ends_is_found_among_many_that_do_not(seed: str) -> None:
+    schema = {"anyOf": [*[{"items": {"$ref": "#"}, "minItems": 1}] * 40, {"const": 1}]}
+    found = value(schema, seed=seed)
+    while isinstance(found, list):
+        [found] = found
+    assert found == 1
+
+
 def test_optional_recursion_ends() -> None:
     tree = {"properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}}}
     found = value(tree)
