@@ -9,8 +9,9 @@ import msgspec
 from openengine_sidecar.actors.config import ModelConfig, WorkerIdentity
 from openengine_sidecar.actors.discovery.model_card import build_card
 from openengine_sidecar.actors.discovery.store import DiscoveryStore
+from openengine_sidecar.actors.records import PublishRecord, WithdrawRecord
 from openengine_sidecar.actors.requests.protocol import Settle
-from openengine_sidecar.messages.dynamo.naming import EndpointId, card_key, instance_key
+from openengine_sidecar.messages.dynamo.naming import CARDS, EndpointId, card_key, instance_key
 from openengine_sidecar.messages.dynamo.records import encode_record, instance_record, nats_transport
 from openengine_sidecar.messages.errors import StoreError
 from openengine_sidecar.messages.facts import EngineDown, EngineUp, PlaneState, Registered, Withdrawn
@@ -25,7 +26,7 @@ class Reconcile(msgspec.Struct, frozen=True):
     """To oneself: try again what the store refused."""
 
 
-RegistrarMail = EngineUp | EngineDown | PlaneState | Reconcile
+RegistrarMail = EngineUp | EngineDown | PlaneState | PublishRecord | WithdrawRecord | Reconcile
 
 
 class Registrar(Actor[RegistrarMail]):
@@ -46,6 +47,7 @@ class Registrar(Actor[RegistrarMail]):
         self._plane_up = False
         self._draining = False
         self._published: EngineUp | None = None
+        self._extra: set[str] = set()
         self._whole = True
         self._turn = asyncio.Lock()
 
@@ -54,10 +56,14 @@ class Registrar(Actor[RegistrarMail]):
         await self._store.open()
         self.subscribe(EngineUp, EngineDown, PlaneState)
 
-    async def on_message(self, message: RegistrarMail) -> None:
-        """Take a fact in and bring the store in line with it."""
+    async def on_message(self, message: RegistrarMail) -> str | None:
+        """Take a fact in and bring the store in line with it, or serve what others ask for."""
         cause = ""
         match message:
+            case PublishRecord():
+                return await self._keep(message)
+            case WithdrawRecord():
+                return await self._drop(message.key)
             case EngineUp():
                 self._engine = message
             case EngineDown():
@@ -67,6 +73,7 @@ class Registrar(Actor[RegistrarMail]):
             case Reconcile():
                 pass
         await self._reconcile(cause)
+        return None
 
     async def on_drain(self, drain: Drain) -> None:
         """Withdraw for good."""
@@ -108,12 +115,37 @@ class Registrar(Actor[RegistrarMail]):
 
     async def _withdraw(self, cause: str) -> None:
         identity, endpoint = self._identity, self._endpoint
-        await self._store.withdraw(card_key(endpoint, identity.instance_id))
+        cards = [key for key in self._extra if key.startswith(CARDS)]
+        for key in (*cards, card_key(endpoint, identity.instance_id)):
+            await self._store.withdraw(key)
         await self._settle()
+        for key in self._extra.difference(cards):
+            await self._store.withdraw(key)
+        self._extra.clear()
         await self._store.withdraw(instance_key(endpoint, identity.instance_id))
         self._published = None
         self.log.info("withdrawn: {}", cause)
         self.publish(Withdrawn(cause=cause))
+
+    async def _keep(self, record: PublishRecord) -> str | None:
+        async with self._turn:
+            if self._published is None:
+                return "this worker is not registered now"
+            self._extra.add(record.key)
+            try:
+                await self._store.publish(record.key, record.value)
+            except StoreError as error:
+                return str(error)
+        return None
+
+    async def _drop(self, key: str) -> str | None:
+        async with self._turn:
+            self._extra.discard(key)
+            try:
+                await self._store.withdraw(key)
+            except StoreError as error:
+                return str(error)
+        return None
 
     async def _settle(self) -> None:
         """Wait until every acknowledged request has dialled; not for a gate that cannot say so."""

@@ -108,6 +108,16 @@ class Exchange:
         self._write(self._encoder.outputs(outputs) + (self._encoder.end if last else b""))
         self.phase = Phase.ENDED if last else Phase.STREAMING
 
+    def send_value(self, value: object, *, annotated: bool) -> None:
+        """End the frontend's side with the one item of a control endpoint.
+
+        Raises:
+            WireError: the value cannot be put on the wire.
+        """
+        item = self._encoder.value(value) if annotated else self._encoder.bare(value)
+        self._write(item + self._encoder.end)
+        self.phase = Phase.ENDED
+
     async def flush(self) -> None:
         """Wait while the frontend reads more slowly than the engine writes; not for what is said last."""
         if self._call_home is not None and self.phase is not Phase.ENDED:

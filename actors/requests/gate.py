@@ -8,9 +8,10 @@ from collections import deque
 from collections.abc import Callable
 
 from openengine_sidecar.actors.config import AdmissionConfig, DrainConfig, NatsConfig, WorkerIdentity
+from openengine_sidecar.actors.requests.control_stream import ControlStream
 from openengine_sidecar.actors.requests.exchange import Exchange
 from openengine_sidecar.actors.requests.nats_plane import NatsPlane
-from openengine_sidecar.actors.requests.protocol import Admitted, Arrival, CancelReason, Settle
+from openengine_sidecar.actors.requests.protocol import Admitted, Arrival, CancelReason, Expose, Settle
 from openengine_sidecar.actors.requests.stream import RequestStream, StreamContext
 from openengine_sidecar.messages.dynamo.control import ControlHeader, decode_control
 from openengine_sidecar.messages.dynamo.naming import EndpointId, instance_subject
@@ -28,7 +29,7 @@ MAILBOX = Mailbox(capacity=2 * ROOM)
 CANCEL_RESERVE = 5.0
 STREAM_SHUTDOWN = 15.0
 
-GateMail = Arrival | Settle | EngineUp | EngineDown
+GateMail = Arrival | Settle | Expose | EngineUp | EngineDown
 
 
 class RequestGate(Actor[GateMail]):
@@ -55,6 +56,7 @@ class RequestGate(Actor[GateMail]):
             nats, name=f"openengine-sidecar-{identity.instance_id:x}", state_changed=self._plane_changed
         )
         self._engine: EngineUp | None = None
+        self._exposed: dict[str, Expose] = {}
         self._arriving: deque[Arrival] = deque()
         self._exchanges: dict[str, Exchange] = {}
         self._attempts = itertools.count(1)
@@ -67,8 +69,7 @@ class RequestGate(Actor[GateMail]):
         self.subscribe(EngineUp, EngineDown)
         self.publish(PlaneState(connected=False, detail="connecting"))
         await self._plane.connect()
-        endpoint = EndpointId(self._identity.namespace, self._identity.component, self._identity.endpoint)
-        await self._plane.listen({endpoint.name: instance_subject(endpoint, self._identity.instance_id)}, self._take)
+        await self._listen(self._identity.endpoint)
         self.background(self._plane.serve(), name="request plane")
         self._plane_changed(connected=True, detail="")
 
@@ -82,6 +83,8 @@ class RequestGate(Actor[GateMail]):
                 self._changed()
             case Settle():
                 return self._when(lambda: all(exchange.dialled.done() for exchange in self._exchanges.values()))
+            case Expose():
+                await self._expose(message)
             case EngineUp():
                 self._engine = message
             case EngineDown():
@@ -117,6 +120,16 @@ class RequestGate(Actor[GateMail]):
         for _, waiter in self._waiters:
             _resolve(waiter, False)  # noqa: FBT003 - the future's value
 
+    async def _listen(self, name: str) -> None:
+        endpoint = EndpointId(self._identity.namespace, self._identity.component, name)
+        await self._plane.listen(name, instance_subject(endpoint, self._identity.instance_id), self._take)
+
+    async def _expose(self, exposed: Expose) -> None:
+        known = exposed.endpoint in self._exposed
+        self._exposed[exposed.endpoint] = exposed
+        if not known:
+            await self._listen(exposed.endpoint)
+
     def _take(self, arrival: Arrival) -> bool:
         if len(self._arriving) < ROOM:
             try:
@@ -143,7 +156,7 @@ class RequestGate(Actor[GateMail]):
             self._count_refusal(control.id, f"{limit} requests in flight")
             await self._plane.acknowledge(arrival, f"Server overloaded: {limit} requests in flight".encode())
         elif await self._plane.acknowledge(arrival, b""):
-            await self._open(control, body, arrival.trace)
+            await self._open(arrival, control, body)
         else:
             self.publish(StreamEnded(request_id=control.id, outcome=Outcome.FAILED, error="AcknowledgementLost"))
 
@@ -151,19 +164,21 @@ class RequestGate(Actor[GateMail]):
         self.log.bind(request_id=request_id).warning("refused: {}", why)
         self.publish(StreamEnded(request_id=request_id, outcome=Outcome.REFUSED, error=OverloadedError.__name__))
 
-    async def _open(self, control: ControlHeader, body: bytes, trace: dict[str, str]) -> None:
+    async def _open(self, arrival: Arrival, control: ControlHeader, body: bytes) -> None:
         context = self._context
         engine_id = f"{control.id}.{self._identity.instance_id & 0xFFFF:04x}-{next(self._attempts)}"
         name = engine_id.replace("/", "_")
         exchange = self._exchanges[name] = Exchange(control, engine_id, context.client, context.config, self.clock)
         exchange.dialled.add_done_callback(lambda _: self._changed())
-        admitted = Admitted(control=control, body=body, trace=trace, engine=self._engine)
-        spec = ChildSpec(
-            name=name,
-            factory=lambda: RequestStream(context, admitted, exchange),
-            restart=Restart.TEMPORARY,
-            shutdown=STREAM_SHUTDOWN,
-        )
+        admitted = Admitted(control=control, body=body, trace=arrival.trace, engine=self._engine)
+        exposed = self._exposed.get(arrival.endpoint)
+
+        def stream() -> RequestStream | ControlStream:
+            if exposed is not None:
+                return ControlStream(exposed, admitted, exchange)
+            return RequestStream(context, admitted, exchange)
+
+        spec = ChildSpec(name=name, factory=stream, restart=Restart.TEMPORARY, shutdown=STREAM_SHUTDOWN)
         try:
             await self.spawn(spec)
         except Exception as error:  # noqa: BLE001 - ends this request, and is counted as its failure

@@ -71,19 +71,24 @@ class NatsPlane:
             closed_cb=self._on_closed,
         )
 
-    async def listen(self, subjects: dict[str, str], deliver: Deliver) -> None:
-        """Subscribe to `subjects` (endpoint name -> subject) and return once the server knows it."""
-        for endpoint, subject in subjects.items():
-            self._subscriptions.append(
-                await self._client.subscribe(
-                    subject,
-                    queue=QUEUE_GROUP,
-                    cb=partial(self._on_request, endpoint, deliver),
-                    pending_msgs_limit=UNLIMITED,
-                    pending_bytes_limit=UNLIMITED,
-                )
+    async def listen(self, endpoint: str, subject: str, deliver: Deliver) -> None:
+        """Subscribe to the subject of an endpoint and return once the server knows it.
+
+        Without a connection it returns at once: the library subscribes again whenever it has one.
+        """
+        self._subscriptions.append(
+            await self._client.subscribe(
+                subject,
+                queue=QUEUE_GROUP,
+                cb=partial(self._on_request, endpoint, deliver),
+                pending_msgs_limit=UNLIMITED,
+                pending_bytes_limit=UNLIMITED,
             )
-        await self._client.flush()
+        )
+        try:
+            await self._client.flush()
+        except (nats.errors.Error, TimeoutError) as error:
+            logger.warning("request plane: {} is not listened to yet: {}", subject, error)
 
     async def serve(self) -> Never:
         """Wait for the connection to end for good, which no reconnecting mends.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
 from openengine_sidecar.messages.dynamo.control import ControlHeader
 from openengine_sidecar.messages.facts import EngineUp
+from openengine_sidecar.supervision import Ref
 
 
 class CancelReason(StrEnum):
@@ -45,3 +47,32 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
 
 class Settle(msgspec.Struct, frozen=True):
     """Asked: answer None once every acknowledged request has dialled or ended."""
+
+
+class Expose(msgspec.Struct, frozen=True, kw_only=True):
+    """Route requests for one more endpoint of this instance to `handler`, which is asked with ControlRequest.
+
+    Asked or told; answers None once such requests arrive. Lost with the gate: say it again at every
+    PlaneState(connected=True).
+
+    Attributes:
+        endpoint: its name, beside the generation endpoint's.
+        handler: who answers.
+        annotated: whether the answer travels as an annotated item, as all but KV recovery do.
+    """
+
+    endpoint: str
+    handler: Ref[ControlRequest]
+    annotated: bool = True
+
+
+class ControlRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Asked: what came in for an exposed endpoint. The reply is the one item of the answer.
+
+    Attributes:
+        endpoint: its name.
+        body: the decoded body.
+    """
+
+    endpoint: str
+    body: Any

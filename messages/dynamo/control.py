@@ -8,7 +8,7 @@ instance out of service.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -72,7 +72,8 @@ class ControlHeader(msgspec.Struct, frozen=True, kw_only=True):
         """Codec of the body and of the answer.
 
         Raises:
-            WireError: part `header`: the frontend named a codec that does not exist. It can still be answered, in the codec we advertise.
+            WireError: part `header`: the frontend named a codec that does not exist. It can still be answered, in the
+                codec we advertise.
         """
         try:
             return Codec(self.payload_codec)
@@ -140,6 +141,16 @@ def decode_signal(frame: Frame) -> FrontendSignal:
         raise WireError(Part.FRAME, problem)
     with parsing(Part.FRAME):
         return _SIGNAL.decode(frame.header)
+
+
+def decode_body(body: bytes, codec: Codec) -> Any:
+    """Reads the body part of a request for an endpoint other than generation.
+
+    Raises:
+        WireError: part `body`: not the codec's bytes.
+    """
+    with parsing(Part.BODY):
+        return msgspec.msgpack.decode(body) if codec is Codec.MSGPACK else msgspec.json.decode(body)
 
 
 class _Info(msgspec.Struct, frozen=True):
