@@ -39,7 +39,7 @@ class Generator:
     async def events(
         self, admitted: Admitted, active: ActiveRequest, plans: Sequence[Plan]
     ) -> AsyncGenerator[generation_pb2.GenerateResponse, None]:
-        """Produce the events of one request, by the rules of openengine-facts b.1 and b.2.
+        """Produce the events of one request, by the contract's rules for generation streams and usage.
 
         The prompt event comes first; the token events of a step come before its finished events; usage stands on the
         event that ends the stream.

@@ -57,7 +57,7 @@ class Scorer:
 def score_prompt(
     prompt: Prompt, scorer: Scorer, distribution: Distribution, start: int, end: int
 ) -> list[generation_pb2.TokenInfo]:
-    """Describe the prompt's tokens `start` to `end`; the very first has no logprob (openengine-facts b.1)."""
+    """Describe the prompt's tokens `start` to `end`; the very first has no logprob."""
     infos: list[generation_pb2.TokenInfo] = []
     for position in range(start, min(end, len(prompt.ids))):
         token_id = prompt.ids[position]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from google.protobuf import json_format
 
 from openengine_sidecar.proto.rev2 import generation_pb2
@@ -125,6 +126,11 @@ class Stats:
         self._waiters.append((condition, waiter))
         await waiter
 
+    def fingerprint(self) -> tuple[int, ...]:
+        """Return a few numbers of which one differs once anything has happened."""
+        counters = (self.calls, self.refused, self.finished, self.abort_outcomes)
+        return (self.requests, self.active, self.tokens, self.cancels, *(sum(found.values()) for found in counters))
+
     def as_dict(self) -> dict[str, Any]:
         """Render every counter and the records as JSON-ready values."""
         return {
@@ -137,7 +143,7 @@ class Stats:
             "tokens": self.tokens,
             "calls": dict(self.calls),
             "faults": dict(self.faults),
-            "records": [asdict(record) for record in self.records.values()],
+            "records": msgspec.to_builtins(list(self.records.values())),
         }
 
     def received_as_dicts(self) -> list[dict[str, Any]]:

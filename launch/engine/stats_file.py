@@ -21,7 +21,7 @@ class StatsFile:
         self._stats = stats
         self._path = path
         self._task: asyncio.Task[None] | None = None
-        self._written = b""
+        self._written: tuple[int, ...] = ()
 
     def start(self) -> None:
         """Write the file once and keep it up to date.
@@ -49,10 +49,11 @@ class StatsFile:
             self._write()
 
     def _write(self) -> None:
-        content = msgspec.json.encode({**self._stats.as_dict(), "received": self._stats.received_as_dicts()})
-        if content == self._written:
+        current = self._stats.fingerprint()
+        if current == self._written:
             return
+        content = msgspec.json.encode({**self._stats.as_dict(), "received": self._stats.received_as_dicts()})
         draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         draft.write_bytes(content)
         draft.replace(self._path)
-        self._written = content
+        self._written = current

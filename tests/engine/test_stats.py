@@ -177,6 +177,15 @@ def files(directory: Path) -> list[Path]:
     return list(directory.iterdir())
 
 
+async def test_the_file_is_left_alone_while_nothing_happens(engine: ReferenceEngine, tmp_path: Path) -> None:
+    path = tmp_path / "stats.json"
+    file = StatsFile(engine.stats, path)
+    file.start()
+    path.unlink()
+    await file.stop()
+    assert not path.exists()
+
+
 async def test_an_unwritable_file_is_named(engine: ReferenceEngine, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="missing"):
         StatsFile(engine.stats, tmp_path / "missing" / "stats.json").start()
