@@ -46,6 +46,8 @@ def _list_scripts(ctx: click.Context, _param: click.Parameter, wanted: bool) -> 
 @click.option("--seed", type=int, default=0, help="Makes sampling without a seed repeatable.")
 @click.option("--max-context-length", type=POSITIVE, metavar="TOKENS", help="[default: the model's]")
 @click.option("--max-output-tokens", type=POSITIVE, metavar="TOKENS", help="[default: not limited, not advertised]")
+@click.option("--max-num-sequences", type=POSITIVE, default=DEFAULTS.max_num_sequences, help="Outputs of a request.")
+@click.option("--max-top-n", type=POSITIVE, default=DEFAULTS.max_top_n, help="Logprob candidates of a token.")
 @click.option("--kv-block-size", type=POSITIVE, default=DEFAULTS.kv_block_size, metavar="TOKENS")
 @click.option("--total-kv-blocks", type=POSITIVE, default=DEFAULTS.total_kv_blocks, metavar="BLOCKS")
 @click.option("--max-running-requests", type=POSITIVE, default=DEFAULTS.max_running_requests, help="The rest queue.")
@@ -84,6 +86,6 @@ def engine(
 
 
 for _option in engine.params:
-    if isinstance(_option, click.Option):
+    if isinstance(_option, click.Option) and _option.expose_value:
         _option.envvar = PREFIX + _option.opts[0].removeprefix("-").replace("-", "_").upper()
         _option.show_envvar = True
