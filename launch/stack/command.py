@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -19,29 +18,14 @@ import click
 from openengine_sidecar.launch.stack import programs
 from openengine_sidecar.launch.stack.errors import ChatError, StackError
 from openengine_sidecar.launch.stack.openai import OpenAIEndpoint, Summary
-from openengine_sidecar.launch.stack.ports import free_port, require_free
-from openengine_sidecar.launch.stack.process import Process
+from openengine_sidecar.launch.stack.plan import Plan, bring_up
 from openengine_sidecar.launch.stack.stack import Stack
 
 DEFAULT_PORT: Final = 8000
 DEFAULT_PROMPT: Final = "Hello! What are you?"
 BUNDLED_MODEL: Final = Path(__file__).resolve().parent.parent / "model"
-REFERENCE_MODEL: Final = "reference"
 
 _say = partial(click.echo, err=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What `up` was asked for."""
-
-    endpoint: OpenAIEndpoint
-    directory: Path
-    model_path: Path
-    workers: int
-    engine: str | None
-    token_delay_ms: float
-    migration_limit: int
 
 
 @click.command("up", short_help="Run NATS, an engine, a worker and the stock frontend together.")
@@ -95,6 +79,7 @@ def up(
             migration_limit=migration_limit,
         )
         with Stack(directory, report=_say) as stack:
+            _say(f"Starting; logs in {directory}")
             model = bring_up(stack, plan)
             try:
                 converse(plan.endpoint, model, prompt_once or prompt, max_tokens)
@@ -103,34 +88,6 @@ def up(
                 raise
             if prompt_once is None:
                 _serve(stack, plan.endpoint, model)
-
-
-def bring_up(stack: Stack, plan: Plan) -> str:
-    """Starts everything in order, and returns the name of the model once the frontend lists it.
-
-    Raises:
-        StackError: something is not installed, a port is taken, a process failed.
-    """
-    endpoint = plan.endpoint
-    require_free(endpoint.host, endpoint.port, "choose another with --port")
-    _say(f"Starting; logs in {plan.directory}")
-    nats_port = free_port()
-    with stack.starting("nats"):
-        nats = stack.start(programs.nats_program(nats_port))
-        nats_url = programs.await_nats(nats, nats_port)
-    store, home = plan.directory / "store", plan.directory / "home"
-    store.mkdir(exist_ok=True)
-    home.mkdir(exist_ok=True)
-    planes = programs.Planes(nats_url, store)
-    for number in range(1, plan.workers + 1):
-        suffix = "" if plan.workers == 1 else f"-{number}"
-        _start_worker(stack, plan, planes, suffix)
-    with stack.starting("frontend"):
-        options = ("--migration-limit", str(plan.migration_limit))
-        program = programs.frontend_program(planes, host=endpoint.host, port=endpoint.port, home=home, options=options)
-        frontend = stack.start(program)
-        programs.await_frontend(frontend, endpoint)
-    return _await_model(stack, frontend, endpoint)
 
 
 def converse(endpoint: OpenAIEndpoint, model: str, prompt: str, max_tokens: int) -> None:
@@ -145,27 +102,6 @@ def converse(endpoint: OpenAIEndpoint, model: str, prompt: str, max_tokens: int)
         click.echo(piece, nl=False)
     click.echo()
     _say(f"\n{summary}")
-
-
-def _start_worker(stack: Stack, plan: Plan, planes: programs.Planes, suffix: str) -> None:
-    engine_address = plan.engine
-    if engine_address is None:
-        name = f"engine{suffix}"
-        with stack.starting(name):
-            options = ("--served-model-name", REFERENCE_MODEL, "--token-delay-ms", str(plan.token_delay_ms))
-            program = programs.engine_program(plan.model_path, name=name, options=options)
-            engine_address = programs.await_engine(stack.start(program))
-    worker = programs.worker_program(planes, engine=engine_address, model_path=plan.model_path, name=f"worker{suffix}")
-    stack.start(worker)
-
-
-def _await_model(stack: Stack, frontend: Process, endpoint: OpenAIEndpoint) -> str:
-    def listed() -> str | None:
-        stack.check()
-        return next(iter(endpoint.models()), None)
-
-    with stack.starting("model"):
-        return frontend.until(listed, what=f"model at {endpoint.url}/v1/models", timeout=programs.READY_SECONDS)
 
 
 def _invite(endpoint: OpenAIEndpoint, model: str) -> None:

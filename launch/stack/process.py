@@ -52,10 +52,11 @@ class Process:
     kills it when the thread that started it dies, so start it from a thread that lives as long as the stack.
     """
 
-    def __init__(self, program: Program, popen: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, program: Program, popen: subprocess.Popen[bytes], log: Path, begin: int) -> None:
         self.program = program
         self.log = log
         self._popen = popen
+        self._begin = begin
 
     @classmethod
     def start(cls, program: Program, directory: Path) -> Self:
@@ -66,6 +67,7 @@ class Process:
         """
         log = directory / f"{program.name}.log"
         with log.open("ab") as sink:
+            begin = sink.tell()
             try:
                 popen = subprocess.Popen(  # noqa: S603 - the stack's own programs
                     program.argv,
@@ -78,7 +80,7 @@ class Process:
                 )
             except FileNotFoundError as error:
                 raise ProgramMissingError(program.argv[0], "check the installation") from error
-        return cls(program, popen, log)
+        return cls(program, popen, log, begin)
 
     @property
     def name(self) -> str:
@@ -96,8 +98,8 @@ class Process:
         return self._popen.poll()
 
     def output(self) -> str:
-        """Everything printed so far."""
-        return self.log.read_text(encoding="utf-8", errors="replace")
+        """Everything this process printed so far, not what earlier ones left in the log."""
+        return self.log.read_bytes()[self._begin :].decode(errors="replace")
 
     def tail(self, lines: int = 12) -> str:
         """The last lines printed so far."""

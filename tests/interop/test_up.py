@@ -58,7 +58,9 @@ def names(directory: Path) -> set[str]:
     return {path.name for path in directory.iterdir()}
 
 
-async def test_once_prints_the_answer_and_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("left_by_an_earlier_run", ["", "listening on 127.0.0.1:1\n"], ids=["fresh", "used"])
+async def test_once_prints_the_answer_and_leaves_nothing(tmp_path: Path, left_by_an_earlier_run: str) -> None:
+    (tmp_path / "engine.log").write_text(left_by_an_earlier_run)
     options = ("--once", "hello", "--port", str(free_port()), "--run-dir", str(tmp_path))
     async with running(*UP, *options) as process:
         out, err = await process.communicate()
