@@ -11,6 +11,7 @@ import grpc.aio
 from openengine_sidecar.messages.engine.control import AbortOutcome, Health, Load
 from openengine_sidecar.messages.engine.discovery import Discovery
 from openengine_sidecar.messages.engine.generation import Event, GenerateCall
+from openengine_sidecar.messages.engine.kv import KvBatch, KvEventSource
 from openengine_sidecar.messages.engine.lora import LoraAdapter, LoraListing, LoraOutcome
 from openengine_sidecar.messages.errors import SidecarError
 
@@ -60,6 +61,31 @@ class GenerationStream(Protocol):
         Raises:
             EngineCallError: the stream ended with another status; CANCELLED after `cancel`, UNAVAILABLE where the
                 channel was closed underneath.
+            UndecodableError: a message of another schema; the call is cancelled.
+            asyncio.CancelledError: the waiting task was cancelled, and the call with it.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """Cancel the call; idempotent, never blocks, harmless after the end."""
+        ...
+
+
+class KvEventStream(Protocol):
+    """The KV events of one data-parallel rank. Not started before the first `next_batches`.
+
+    Messages that are neither a batch nor an error carry no number, and are passed over.
+    """
+
+    async def next_batches(self) -> Sequence[KvBatch]:
+        """Wait for the batches that one wake-up brought, oldest first.
+
+        Returns:
+            At least one batch, or the empty sequence once the engine closed the stream with OK.
+
+        Raises:
+            EngineCallError: the stream ended with another status, or with an error of the engine's own (INTERNAL);
+                CANCELLED after `cancel`, UNAVAILABLE where the channel was closed underneath.
             UndecodableError: a message of another schema; the call is cancelled.
             asyncio.CancelledError: the waiting task was cancelled, and the call with it.
         """
@@ -189,5 +215,26 @@ class Dialect(Protocol):
 
         Raises:
             EngineCallError: any other status.
+        """
+        ...
+
+    async def kv_sources(self, channel: grpc.aio.Channel, *, timeout: float) -> Sequence[KvEventSource]:
+        """Ask where the KV events of each rank can be heard; none where the engine keeps no events.
+
+        Raises:
+            EngineCallError: the call failed; UNIMPLEMENTED where the engine has no such method.
+        """
+        ...
+
+    def subscribe_kv(
+        self, channel: grpc.aio.Channel, rank: int, *, snapshot: bool = False, start: int | None = None
+    ) -> KvEventStream:
+        """Prepare a subscription to one rank's KV events.
+
+        Args:
+            channel: where to ask.
+            rank: the data-parallel rank.
+            snapshot: ask for what the rank holds already, before what changes.
+            start: number of the first batch wanted, at least 1; None begins with the next one.
         """
         ...

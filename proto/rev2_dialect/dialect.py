@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import grpc
 import grpc.aio
@@ -10,9 +10,10 @@ import grpc.aio
 from openengine_sidecar.messages.engine.control import AbortOutcome, Health, Load
 from openengine_sidecar.messages.engine.discovery import Discovery
 from openengine_sidecar.messages.engine.generation import GenerateCall
+from openengine_sidecar.messages.engine.kv import KvEventSource
 from openengine_sidecar.messages.engine.lora import LoraAdapter, LoraListing, LoraOutcome
 from openengine_sidecar.messages.errors import DiscoveryError, InvalidRequestError
-from openengine_sidecar.proto.dialect import SOME_ENDPOINT, EngineCallError, GenerationStream
+from openengine_sidecar.proto.dialect import SOME_ENDPOINT, EngineCallError, GenerationStream, KvEventStream
 from openengine_sidecar.proto.fields import FieldError
 from openengine_sidecar.proto.headers import trace_headers
 from openengine_sidecar.proto.rev2.engine_pb2 import EngineInfo, GetEngineInfoRequest
@@ -28,7 +29,7 @@ from openengine_sidecar.proto.rev2.lifecycle_pb2 import (
 )
 from openengine_sidecar.proto.rev2.model_pb2 import GetModelInfoRequest, ModelInfo
 from openengine_sidecar.proto.rev2.observability_pb2 import GetLoadRequest, LoadInfo
-from openengine_sidecar.proto.rev2_dialect import control, discovery, events, lora, requests
+from openengine_sidecar.proto.rev2_dialect import control, discovery, events, kv, lora, requests
 from openengine_sidecar.proto.rev2_dialect.enums import ABORT_OUTCOMES
 from openengine_sidecar.proto.rev2_dialect.methods import Method
 from openengine_sidecar.proto.transport import GrpcGenerationStream, MessageStream, ask, decode
@@ -126,6 +127,16 @@ class Revision2:
     async def list_loras(self, channel: grpc.aio.Channel, *, timeout: float) -> LoraListing:
         """List the adapters that the engine holds."""
         return await lora.listing(channel, timeout)
+
+    async def kv_sources(self, channel: grpc.aio.Channel, *, timeout: float) -> Sequence[KvEventSource]:
+        """Ask where the KV events of each rank can be heard."""
+        return await kv.sources(channel, timeout)
+
+    def subscribe_kv(
+        self, channel: grpc.aio.Channel, rank: int, *, snapshot: bool = False, start: int | None = None
+    ) -> KvEventStream:
+        """Prepare a subscription to one rank's KV events."""
+        return kv.subscription(channel, rank, snapshot=snapshot, start=start)
 
     async def _engine_info(self, channel: grpc.aio.Channel, timeout: float) -> EngineInfo:
         return await ask(channel, Method.GET_ENGINE_INFO, GetEngineInfoRequest(), EngineInfo, timeout=timeout)

@@ -8,7 +8,16 @@ from typing import TypeVar
 from openengine_sidecar.messages.engine.control import AbortOutcome, HealthState
 from openengine_sidecar.messages.engine.discovery import CandidateMode, Role
 from openengine_sidecar.messages.engine.generation import FaultCode, FinishReason, GuideMode, MediaSource, Modality
-from openengine_sidecar.proto.rev2 import engine_pb2, error_pb2, generation_pb2, input_pb2, lifecycle_pb2, model_pb2
+from openengine_sidecar.messages.engine.kv import Medium
+from openengine_sidecar.proto.rev2 import (
+    engine_pb2,
+    error_pb2,
+    generation_pb2,
+    input_pb2,
+    kv_pb2,
+    lifecycle_pb2,
+    model_pb2,
+)
 
 Word = TypeVar("Word")
 
@@ -83,6 +92,15 @@ MEDIA_SOURCES: Mapping[int, MediaSource] = {
     input_pb2.MEDIA_SOURCE_TYPE_DATA_URI: MediaSource.DATA_URI,
     input_pb2.MEDIA_SOURCE_TYPE_RAW_BYTES: MediaSource.RAW_BYTES,
 }
+
+MEDIA: Mapping[int, Medium] = {
+    kv_pb2.STORAGE_MEDIUM_UNSPECIFIED: Medium.GPU,
+    kv_pb2.STORAGE_MEDIUM_GPU: Medium.GPU,
+    kv_pb2.STORAGE_MEDIUM_CPU_PINNED: Medium.CPU_PINNED,
+    kv_pb2.STORAGE_MEDIUM_DISK: Medium.DISK,
+    kv_pb2.STORAGE_MEDIUM_EXTERNAL: Medium.EXTERNAL,
+}
+"""Here, a number that is not in the table is UNKNOWN: zero means the GPU."""
 
 
 def known(numbers: Iterable[int], words: Mapping[int, Word]) -> tuple[Word, ...]:
