@@ -33,3 +33,17 @@ async def eventually(probe: Callable[[], Any], what: str, *, timeout: float = GE
             message = f"never: {what} (last answer {answer!r})"
             raise AssertionError(message)
         await asyncio.sleep(_POLL_SECONDS)
+
+
+async def unchanging(probe: Callable[[], T], what: str, *, rounds: int = 30) -> T:
+    """Waits until `probe` returned the same thing many times in a row: whatever changes it has come to rest."""
+    last, seen = probe(), 0
+
+    def rests() -> bool:
+        nonlocal last, seen
+        now = probe()
+        last, seen = now, seen + 1 if now == last else 0
+        return seen >= rounds
+
+    await eventually(rests, f"{what} at rest")
+    return last
