@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from openengine_sidecar.messages.signals import Address, Cause, CauseKind, Signal, Terminated
+from openengine_sidecar.messages.signals import Address, Cause, CauseKind, Drain, Signal, Terminated
 from openengine_sidecar.supervision._clock import INFINITY, within
 from openengine_sidecar.supervision._counters import Count
 from openengine_sidecar.supervision._dead_letters import DeadReason
@@ -55,7 +56,7 @@ class Cell(Inbox):
     was_ready = False
     _ref: Ref[Any] | None = None
     _watchers: dict[Host, None] | None = None
-    _gone: list[asyncio.Future[Cause]] | None = None
+    _gone: list[Callable[[Cause], object]] | None = None
 
     def __init__(self, system: ActorSystem, owner: Owner, spec: ChildSpec, path: str) -> None:
         super().__init__(system, path, spec.mailbox)
@@ -170,9 +171,8 @@ class Cell(Inbox):
         for watcher in self._watchers or ():
             watcher.cell.post(Notice(self, terminated))
         self._watchers = None
-        for waiter in self._gone or ():
-            if not waiter.done():
-                waiter.set_result(cause)
+        for callback in self._gone or ():
+            callback(cause)
         self._gone = None
 
     def add_watcher(self, host: Host) -> None:
@@ -189,15 +189,32 @@ class Cell(Inbox):
         if self._watchers is not None:
             self._watchers.pop(host, None)
 
-    async def wait_gone(self) -> Cause:
-        """Wait until the address is gone for good."""
+    def when_gone(self, callback: Callable[[Cause], object]) -> None:
+        """Call `callback(cause)` once the address is gone for good; at once if it is. Loop thread only."""
         if self.end is not None:
-            return self.end
-        waiter: asyncio.Future[Cause] = asyncio.get_running_loop().create_future()
+            callback(self.end)
+            return
         if self._gone is None:
             self._gone = []
-        self._gone.append(waiter)
+        self._gone.append(callback)
+
+    async def wait_gone(self) -> Cause:
+        """Wait until the address is gone for good."""
+        waiter: asyncio.Future[Cause] = asyncio.get_running_loop().create_future()
+        self.when_gone(lambda cause: None if waiter.done() else waiter.set_result(cause))
         return await waiter
+
+    def send_drain(self, drain: Drain) -> None:
+        """Tell the life here to drain. Loop thread only.
+
+        Supervisors hear it even while they start, since others of their children may be at work, and so does who is
+        draining already: in its on_drain it may not look at its mailbox.
+        """
+        host = self.host
+        if host is not None and (host.supervises or host.draining is not None):
+            host.receive_drain(drain)
+        else:
+            self.post(drain)
 
     def count_restart(self, window: float) -> None:
         """Remember a restart for as long as it counts."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from openengine_sidecar.supervision._host import Host
 
 LAST_WORDS: Final = 0.5
-"""Seconds that the children of a killed actor get, out of its own grace."""
+"""Seconds to end by itself that everybody gets, however late it is; a killed actor shares its grace with its children."""
 
 
 def adopt(host: Host, spec: ChildSpec, *, follows: bool) -> Cell:
@@ -53,7 +53,7 @@ async def spawn(host: Host, spec: ChildSpec) -> Ref[Any]:
             bury(host, cell, cell.failure or Cause(CauseKind.FAILED, str(error)))
         raise
     if host.draining is not None:
-        cell.post(host.draining)
+        cell.send_drain(host.draining)
     return cell.ref
 
 
@@ -100,46 +100,23 @@ def orphan(host: Host) -> None:
         bury(host, cell, Cause(CauseKind.ABANDONED, "its parent is gone"))
 
 
-def receive_drain(host: Host, drain: Drain) -> None:
-    """Begin to drain, or bring the deadline of a drain under way closer; never the other way."""
-    known = host.draining
-    if known is not None and known.deadline <= drain.deadline:
-        return
-    host.draining = drain
-    host.system.signals.add(host.cell, drain)
-    if known is None:
-        host.cell.state = ActorState.DRAINING
-        host.adopt_task(host.drain(drain), "drain")
-    else:
-        host.shorten_drain(drain)
-
-
 async def drain_together(host: Host, drain: Drain) -> None:
     """Drain a parent and its children side by side: it hears first, so that it takes on nothing new."""
     own = host.adopt_task(host.drain_self(drain), "on_drain")
     await asyncio.sleep(0)
     children = tuple(reversed(tuple(host.children.values())))
     for cell in children:
-        cell.post(host.draining or drain)
+        cell.send_drain(host.draining or drain)
     await own
     for cell in children:
         if cell.host is not None:
             await cell.host.drained
 
 
-def send_drain(cell: Cell, drain: Drain) -> None:
-    """Tell a child to drain. A supervisor hears it even while it starts: others of its children may be at work."""
-    host = cell.host
-    if host is not None and host.supervises:
-        receive_drain(host, drain)
-    else:
-        cell.post(drain)
-
-
 def send_drain_if_up(cell: Cell, drain: Drain) -> None:
     """Tell a child to drain, unless it is not up: it has nothing to drain then."""
     if _can_drain(cell):
-        send_drain(cell, drain)
+        cell.send_drain(drain)
 
 
 async def wait_drained(cell: Cell, limit: Limit) -> None:

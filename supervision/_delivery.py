@@ -45,7 +45,7 @@ def unwrap(host: Host, item: Any) -> Envelope | None:
 
 def answer(host: Host, reply: AskFuture[Any], result: object) -> None:
     """Give the asker the handler's result, or once it is there what the returned future brings."""
-    if isinstance(result, PROMISES):
+    if _is_promise(result):
         _defer(host, reply, result)
     else:
         reply.answer(result)
@@ -82,7 +82,7 @@ def _refuse_unknown(host: Host, letter: Envelope) -> None:
     host.cell.bury(letter, DeadReason.UNKNOWN_MESSAGE)
 
 
-def _defer(host: Host, reply: AskFuture[Any], promise: Any) -> None:
+def _defer(host: Host, reply: AskFuture[Any], promise: Promise) -> None:
     if isinstance(promise, AskFuture):
         promise.when_done(lambda: _pass_on_reply(reply, promise))
     elif isinstance(promise, asyncio.Future):  # not a thread-safe one

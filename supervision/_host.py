@@ -26,12 +26,13 @@ from openengine_sidecar.messages.signals import (
     Stop,
     Terminated,
 )
-from openengine_sidecar.supervision._children import child_over, drain_together, orphan, stop_together
+from openengine_sidecar.supervision._children import LAST_WORDS, child_over, drain_together, orphan, stop_together
 from openengine_sidecar.supervision._clock import INFINITY, within
 from openengine_sidecar.supervision._counters import Count
 from openengine_sidecar.supervision._current import enter
 from openengine_sidecar.supervision._future import AskFuture
-from openengine_sidecar.supervision._inbox import Envelope, Inbox, Tick
+from openengine_sidecar.supervision._inbox import Envelope, Tick
+from openengine_sidecar.supervision._pykka_inbox import PykkaInbox
 from openengine_sidecar.supervision._spec import Shutdown
 from openengine_sidecar.supervision._status import ActorState
 from openengine_sidecar.supervision._timers import cancel_timers
@@ -63,6 +64,7 @@ class Host(pykka.Actor, abc.ABC):
         draining: the shortest Drain heard so far.
         napping: whether its thread waits for others in the middle of a hook or handler.
         parked: whether its task waits for mail, so that an asker may switch to it directly.
+        stop_by: when its children, too, have to be gone.
         asking: whom its handler waits for at the moment.
         letter: the envelope being handled, None for a plain tell.
         watching: the cells whose end it wants to hear of, by path.
@@ -78,6 +80,7 @@ class Host(pykka.Actor, abc.ABC):
     verdict: Cause | None = None
     outcome = Cause(CauseKind.STOPPED)
     draining: Drain | None = None
+    stop_by = INFINITY
     asking: Cell | None = None
     letter: Envelope | None = None
     task: asyncio.Task[Cause]
@@ -108,8 +111,8 @@ class Host(pykka.Actor, abc.ABC):
                 self.actor_stopped.set()
         return self._actor_ref
 
-    def _create_actor_inbox(self) -> Inbox:  # type: ignore[override] # pykka calls it through self
-        return self.cell
+    def _create_actor_inbox(self) -> PykkaInbox:  # type: ignore[override] # pykka calls it through self
+        return PykkaInbox(self.cell)
 
     @staticmethod
     def _create_future() -> AskFuture[Any]:
@@ -218,14 +221,22 @@ class Host(pykka.Actor, abc.ABC):
         self._finish(Cause(CauseKind.ABANDONED, "ignored its cancellation"))
 
     async def shut_down(self, by: float = INFINITY) -> None:
-        """Ask it to stop, wait as long as its spec allows but not beyond `by`, cancel, wait, abandon."""
+        """Ask it to stop, wait as long as its spec allows, cancel, wait, abandon.
+
+        Args:
+            by: moment on the clock when patience ends, whatever the spec allows, but for some last words. A supervisor
+                is given all the time it needs to end its children by then.
+        """
         clock = self.system.clock
+        self.stop_by = min(self.stop_by, by)
         patience = self.cell.spec.patience(supervises=self.supervises)
         if isinstance(patience, Shutdown):
             self.kill()
         else:
+            if not self.supervises or patience != INFINITY:
+                patience = min(patience, max(LAST_WORDS, by - clock.monotonic()))
             self.request_stop()
-            if not await within(clock, self.task, min(patience, max(0.0, by - clock.monotonic()))):
+            if not await within(clock, self.task, patience):
                 self.kill()
         if not self.over and not await within(clock, self.task, KILL_GRACE) and not self.over:
             self.abandon()
@@ -255,7 +266,21 @@ class Host(pykka.Actor, abc.ABC):
 
     async def stop_children(self) -> None:
         """End every child."""
-        await stop_together(self.children.values())
+        await stop_together(self.children.values(), self.stop_by)
+
+    def receive_drain(self, drain: Drain) -> None:
+        """Begin to drain, or bring the deadline of the drain under way closer, never away. Loop thread only."""
+        known = self.draining
+        if known is not None and known.deadline <= drain.deadline:
+            return
+        self.draining = drain
+        self.stop_by = min(self.stop_by, drain.deadline)
+        self.system.signals.add(self.cell, drain)
+        if known is None:
+            self.cell.state = ActorState.DRAINING
+            self.adopt_task(self.drain(drain), "drain")
+        else:
+            self.shorten_drain(drain)
 
     async def drain(self, drain: Drain) -> None:
         """Drain this life and everything below it, and say so."""
@@ -272,7 +297,7 @@ class Host(pykka.Actor, abc.ABC):
     def shorten_drain(self, drain: Drain) -> None:
         """The drain under way has to end earlier."""
         for cell in self.children.values():
-            cell.post(drain)
+            cell.send_drain(drain)
 
     def pass_cancel_down(self, cancel: Cancel) -> None:
         """Tell every child, the youngest first."""

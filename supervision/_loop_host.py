@@ -7,7 +7,6 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from openengine_sidecar.messages.signals import Cancel, Cause, CauseKind, Drain, Signal, Stop, Terminated
-from openengine_sidecar.supervision._children import receive_drain
 from openengine_sidecar.supervision._delivery import PROMISES, answer, refuse, unwrap
 from openengine_sidecar.supervision._host import Host
 from openengine_sidecar.supervision._inbox import Envelope, Notice
@@ -185,7 +184,7 @@ class LoopHost(Host):
             case Stop(reason):
                 return self.verdict or Cause(CauseKind.STOPPED, reason)
             case Drain():
-                receive_drain(self, signal)
+                self.receive_drain(signal)
             case Cancel():
                 self.pass_cancel_down(signal)
                 await self.actor.on_cancel(signal)

@@ -97,7 +97,8 @@ class Ref(Generic[M_contra]):
 
     def drain(self, deadline: float, reason: str) -> None:
         """Send `Drain`; any thread. A later deadline than one already known changes nothing."""
-        self.resolve().post(Drain(deadline, reason))
+        cell = self.resolve()
+        cell.system.run_on_loop(cell.send_drain, Drain(deadline, reason))
 
     def cancel(self, reason: str) -> None:
         """Send `Cancel`; any thread."""

@@ -11,12 +11,11 @@ from openengine_sidecar.supervision._children import (
     bury,
     child_over,
     kill_together,
-    send_drain,
     send_drain_if_up,
     stop_together,
     wait_drained,
 )
-from openengine_sidecar.supervision._clock import INFINITY, Limit
+from openengine_sidecar.supervision._clock import Limit
 from openengine_sidecar.supervision._keeper import Keeper
 from openengine_sidecar.supervision._loop_host import LoopHost
 from openengine_sidecar.supervision.errors import EscalationError
@@ -83,7 +82,7 @@ class SupervisorHost(LoopHost):
             cells, limit = self._phase
             limit.shorten(self._phase_deadline(drain))
             for cell in cells:
-                send_drain(cell, Drain(limit.deadline, drain.reason))
+                cell.send_drain(Drain(limit.deadline, drain.reason))
 
     def pass_cancel_down(self, cancel: Cancel) -> None:
         """Tell every child, the youngest first; nothing is restarted any more."""
@@ -104,14 +103,14 @@ class SupervisorHost(LoopHost):
         for cell in reversed(cells):
             await wait_drained(cell, limit)
         self._phase = None
-        await self._stop_phase(cells, by=(self.draining or drain).deadline)
+        await self._stop_phase(cells)
 
     def _phase_deadline(self, drain: Drain) -> float:
         """The deadline, less what the children to come keep for themselves: at most half of what is left."""
         left = max(0.0, drain.deadline - self.system.clock.monotonic())
         return drain.deadline - min(self._reserve, left / 2)
 
-    async def _stop_phase(self, cells: tuple[Cell, ...], by: float = INFINITY) -> None:
-        await stop_together(cells, by)
+    async def _stop_phase(self, cells: tuple[Cell, ...]) -> None:
+        await stop_together(cells, self.stop_by)
         for cell in cells:
             bury(self, cell, cell.last_cause)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Never, Protocol, TypeVar
 
 from openengine_sidecar.messages.signals import Cause, Drain, Signal, Terminated
 from openengine_sidecar.supervision._cell import Cell
-from openengine_sidecar.supervision._children import send_drain, send_drain_if_up, wait_drained
+from openengine_sidecar.supervision._children import send_drain_if_up, wait_drained
 from openengine_sidecar.supervision._clock import Clock, Limit, LoopClock
 from openengine_sidecar.supervision._counters import Counters
 from openengine_sidecar.supervision._current import Nap
@@ -124,13 +124,13 @@ class ActorSystem:
             self._draining = self.loop.create_task(self._drain(root, self._limit, reason), name="drain")
         elif drain.deadline < self._limit.deadline:
             self._limit.shorten(drain.deadline)
-            send_drain(root, drain)
+            root.send_drain(drain)
         await asyncio.shield(self._draining)
 
     async def _drain(self, root: Cell, limit: Limit, reason: str) -> None:
         send_drain_if_up(root, Drain(limit.deadline, reason))
         await wait_drained(root, limit)
-        await root.shut_down()
+        await root.shut_down(limit.deadline)
 
     async def stop(self) -> None:
         """Stop the tree, without a drain, and wait until it is gone."""

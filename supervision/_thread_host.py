@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import pykka
 
 from openengine_sidecar.messages.signals import Cancel, Cause, CauseKind, Drain, Signal, Stop, Terminated
-from openengine_sidecar.supervision._children import receive_drain
 from openengine_sidecar.supervision._clock import within
 from openengine_sidecar.supervision._current import enter
 from openengine_sidecar.supervision._delivery import answer, await_promise, refuse, unwrap
@@ -46,6 +45,7 @@ class ThreadHost(Host, pykka.ThreadingActor):  # type: ignore[misc] # _create_ac
         self._asleep = False
         self._pumping = False
         self._leaving = False
+        self._drain_job: Job | None = None
         self._thread: int | None = None
 
     async def enter(self) -> None:
@@ -77,9 +77,16 @@ class ThreadHost(Host, pykka.ThreadingActor):  # type: ignore[misc] # _create_ac
     async def drain_self(self, drain: Drain) -> None:
         """Run on_drain in the thread, between two messages; it may return a future that ends the drain."""
         job = Job(lambda: self.actor.on_drain(drain), self.system.loop.create_future())
+        self._drain_job = job
         self._between.append(job)
         self.cell.wake()
         await await_promise(await job.done)
+
+    def request_stop(self, reason: str = "stopped") -> None:
+        """End after the current message, or at once if the thread is held up in on_drain: the time for that is over."""
+        super().request_stop(reason)
+        if self._drain_job is not None and self._drain_job.running:
+            self.interrupt()
 
     def interrupt(self) -> None:
         """Ask the thread to give up what it does."""
@@ -192,7 +199,7 @@ class ThreadHost(Host, pykka.ThreadingActor):  # type: ignore[misc] # _create_ac
             case Stop(reason):
                 return self.verdict or Cause(CauseKind.STOPPED, reason)
             case Drain():
-                self.system.run_on_loop(receive_drain, self, signal)
+                self.system.run_on_loop(self.receive_drain, signal)
             case Cancel():
                 self.system.run_on_loop(self.pass_cancel_down, signal)
                 self.actor.on_cancel(signal)
@@ -235,14 +242,16 @@ class Cancellation(threading.Event):
 class Job:
     """A call for the thread, and the loop's future of its outcome."""
 
-    __slots__ = ("_call", "done")
+    __slots__ = ("_call", "done", "running")
 
     def __init__(self, call: Callable[[], Any], done: asyncio.Future[Any]) -> None:
         self._call = call
         self.done = done
+        self.running = False
 
     def run(self, system: ActorSystem) -> None:
         """Make the call and report; in the thread."""
+        self.running = True
         try:
             result = self._call()
         except StopIteration as error:  # no future may carry it
@@ -251,6 +260,8 @@ class Job:
             system.call_from_thread(self._fail, error)
         else:
             system.call_from_thread(self._finish, result)
+        finally:
+            self.running = False
 
     def _finish(self, result: Any) -> None:
         if not self.done.done():

@@ -60,7 +60,7 @@ class LoopPlayer(Actor[object]):
             return await result
         if not inspect.isgenerator(result):
             return result
-        step = result.send
+        step: Any = result.send
         trouble: Any = None
         while True:
             try:
@@ -69,7 +69,7 @@ class LoopPlayer(Actor[object]):
                 return stop.value
             try:
                 await gate.passage()
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - the script shall have it
                 step, trouble = result.throw, error
             else:
                 step, trouble = result.send, None
@@ -107,7 +107,7 @@ class ThreadPlayer(ThreadActor[object]):
         result = self.scripts[name](self, *args)
         if not inspect.isgenerator(result):
             return result
-        step = result.send
+        step: Any = result.send
         trouble: Any = None
         while True:
             try:
@@ -116,7 +116,7 @@ class ThreadPlayer(ThreadActor[object]):
                 return stop.value
             try:
                 gate.block(self.cancelled if step == result.send else None)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - the script shall have it
                 step, trouble = result.throw, error
             else:
                 step, trouble = result.send, None

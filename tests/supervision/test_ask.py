@@ -256,7 +256,7 @@ async def test_a_task_is_a_deferred_reply(stage: Stage) -> None:
 async def test_a_deferred_reply_of_an_actor_that_ends_is_refused(stage: Stage) -> None:
     class Slow(Actor[object]):
         async def on_message(self, message: object) -> object:
-            return self.background(asyncio.Event().wait(), name="for ever")
+            return self.background(asyncio.Event().wait(), name=f"for ever on {message}")
 
     ref = await stage.spawn(ChildSpec(name="a", factory=Slow))
     asked = ref.ask("x", timeout=60.0)
@@ -329,9 +329,7 @@ async def test_askers_that_wait_for_each_other_are_told(stage: Stage) -> None:
 
     await stage.spawn(ChildSpec(name="a", factory=Asks))
     b = await stage.spawn(ChildSpec(name="b", factory=Asks))
-    with pytest.raises(AskDeadlockError, match="/stage/a -> /stage/b -> /stage/a|/stage/b -> /stage/a -> /stage/b"):
+    with pytest.raises(AskDeadlockError, match=r"/stage/(a|b) -> /stage/(a|b) -> /stage/(a|b)"):
         await stage.ref("a").ask("b", timeout=60.0)
     assert isinstance((await b.stopped()).error, AskDeadlockError)
     assert stage.clock.monotonic() == 0.0
-
-

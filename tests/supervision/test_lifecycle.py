@@ -63,9 +63,13 @@ async def test_a_failed_start_is_raised_by_spawn_and_runs_on_stop(stage: Stage, 
     assert stage.system.counters[Count.FAILURES] == 1
 
 
+def no_actor() -> Any:
+    return 1 // 0
+
+
 async def test_a_failed_factory_is_raised_by_spawn_and_frees_the_name(stage: Stage, cast: Cast) -> None:
     with pytest.raises(ZeroDivisionError):
-        await stage.spawn(ChildSpec(name="a", factory=lambda: 1 // 0))
+        await stage.spawn(ChildSpec(name="a", factory=no_actor))
     assert (await stage.spawn(ChildSpec(name="a", factory=cast.echo()))).is_alive
 
 
@@ -243,25 +247,18 @@ async def test_a_stop_interrupts_a_start(cast: Cast) -> None:
         assert stage.clock.monotonic() == 0.0
 
 
-async def test_children_end_before_their_parent_runs_on_stop(stage: Stage, cast: Cast) -> None:
-    log: list[Any] = []
-
-    def start_children(actor: Any, _: object) -> None:
+async def test_children_end_before_their_parent_runs_on_stop(cast: Cast) -> None:
+    async with Stage() as stage:
+        log: list[Any] = []
+        stop = tell_of(log, "stop")
+        parent = cast(on_message=lambda actor, spec: actor.spawn(spec), on_stop=stop)
+        ref = await stage.spawn(ChildSpec(name="p", factory=parent))
         for name in ("x", "y"):
-            spec = ChildSpec(name=name, factory=cast(on_stop=tell_of(log, "stop")))
-            actor.system.loop.call_soon_threadsafe(actor.background(_spawn(actor, spec), name=name).done)
-
-    async def _spawn(actor: Any, spec: ChildSpec) -> None:
-        from openengine_sidecar.supervision._children import spawn  # noqa: PLC0415
-
-        await spawn(actor._host, spec)
-
-    ref = await stage.spawn(ChildSpec(name="p", factory=cast(on_message=start_children, on_stop=tell_of(log, "stop"))))
-    ref.tell(Say("go"))
-    await stage.clock.settle()
-    assert len(stage.system.snapshot()) == 4
-    await stage.system.stop()
-    assert log == [("stop", "y"), ("stop", "x"), ("stop", "p")]
+            child = await ref.ask(ChildSpec(name=name, factory=cast(on_stop=stop)), timeout=60.0)
+            assert child == stage.ref(f"p/{name}")
+        await stage.system.stop()
+        assert sorted(log[:2]) == [("stop", "x"), ("stop", "y")]
+        assert log[2:] == [("stop", "p")]
 
 
 async def test_services_are_there_from_on_start_on(cast: Cast) -> None:
@@ -279,9 +276,7 @@ async def test_the_root_fails_to_start(cast: Cast) -> None:
 
 async def test_a_supervised_actor_gets_a_new_life_at_the_same_address(stage: Stage, cast: Cast) -> None:
     spec = ChildSpec(name="a", factory=cast.echo())
-    await stage.spawn(
-        ChildSpec(name="sup", factory=lambda: Supervisor(strategy=Strategy.ONE_FOR_ONE, children=[spec]))
-    )
+    await stage.spawn(ChildSpec(name="sup", factory=lambda: Supervisor(strategy=Strategy.ONE_FOR_ONE, children=[spec])))
     ref = stage.ref("sup/a")
     assert await incarnation(ref) == 1
     ref.tell(Fail(BrokenError()))

@@ -83,7 +83,7 @@ async def test_signals_overtake_mail(stage: Stage, cast: Cast) -> None:
 async def test_stop_does_not_wait_for_the_mail(stage: Stage, cast: Cast) -> None:
     gate, handled = Gate(), []
 
-    def handle(actor: Any, message: object) -> Any:
+    def handle(_: Any, message: object) -> Any:
         yield gate
         handled.append(message)
 
@@ -105,6 +105,7 @@ async def test_a_busy_actor_lets_others_run(stage: Stage) -> None:
 
     class Busy(Actor[Number]):
         async def on_message(self, message: Number) -> None:
+            del message
             order.append(self.name)
 
     busy = await stage.spawn(ChildSpec(name="busy", factory=Busy))
@@ -119,9 +120,7 @@ async def test_a_busy_actor_lets_others_run(stage: Stage) -> None:
 
 async def test_the_sender_is_known_where_it_says_so(stage: Stage, cast: Cast, probe: Probe) -> None:
     senders: list[Any] = []
-    ref = await stage.spawn(
-        ChildSpec(name="a", factory=cast(on_message=lambda actor, _: senders.append(actor.sender)))
-    )
+    ref = await stage.spawn(ChildSpec(name="a", factory=cast(on_message=lambda actor, _: senders.append(actor.sender))))
     ref.tell(Number(1), sender=probe.ref)
     ref.tell(Number(2))
     await stage.clock.settle()
@@ -151,7 +150,7 @@ async def test_a_message_outside_the_protocol_is_a_dead_letter(stage: Stage, act
 
 async def test_mail_to_an_address_nobody_lives_at_is_a_dead_letter(stage: Stage, cast: Cast) -> None:
     ref = stage.ref("later")
-    assert not ref.is_alive
+    assert [ref.is_alive] == [False]
     ref.tell(Say("too early"))
     await stage.spawn(ChildSpec(name="later", factory=cast.echo()))
     assert ref.is_alive

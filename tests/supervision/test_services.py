@@ -16,8 +16,8 @@ from openengine_sidecar.supervision import (
     DeadReason,
     Mailbox,
     Strategy,
-    Supervisor,
     SupervisionError,
+    Supervisor,
 )
 from openengine_sidecar.supervision.testing import Gate, Probe, Stage
 
@@ -39,9 +39,7 @@ class OtherFact(msgspec.Struct, frozen=True):
 
 
 async def _supervised(stage: Stage, spec: ChildSpec) -> Any:
-    await stage.spawn(
-        ChildSpec(name="sup", factory=lambda: Supervisor(strategy=Strategy.ONE_FOR_ONE, children=[spec]))
-    )
+    await stage.spawn(ChildSpec(name="sup", factory=lambda: Supervisor(strategy=Strategy.ONE_FOR_ONE, children=[spec])))
     return stage.ref(f"sup/{spec.name}")
 
 
@@ -251,7 +249,8 @@ async def test_the_log_knows_its_actor_and_may_be_replaced(stage: Stage) -> None
             self.log = self.log.bind(request_id="r-1")
 
         async def on_message(self, message: object) -> object:
-            return self.log._options[-1]  # type: ignore[attr-defined]
+            del message
+            return self.log._options[-1]  # type: ignore[attr-defined] # loguru's own place for what was bound
 
     ref = await stage.spawn(ChildSpec(name="a", factory=Logs))
     assert await ref.ask(Who(), timeout=1.0) == {"actor": "/stage/a", "request_id": "r-1"}

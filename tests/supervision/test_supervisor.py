@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.supervision.cast import Cast, Fail, Say, Who, answer, held_by, incarnation
 
-from openengine_sidecar.messages.signals import Cause, CauseKind
+from openengine_sidecar.messages.signals import Cause, CauseKind, Terminated
 from openengine_sidecar.supervision import (
     INFINITY,
     ActorState,
@@ -42,7 +42,7 @@ class Log:
         self.failing_starts: dict[str, int] = {}
 
     def spec(self, name: str, **options: Any) -> ChildSpec:
-        def start(actor: Any) -> None:
+        def start(_: Any) -> None:
             self.events.append(f"+{name}")
             if self.failing_starts.get(name, 0):
                 self.failing_starts[name] -= 1
@@ -242,9 +242,7 @@ async def test_the_budget_is_a_sliding_window(stage: Stage, log: Log) -> None:
 
 async def test_an_incident_counts_once_however_many_it_touches(stage: Stage, log: Log) -> None:
     children = [log.spec(name) for name in "abc"]
-    ref = await supervise(
-        stage, Strategy.ONE_FOR_ALL, children, budget=RestartBudget(max_restarts=2, window=10)
-    )
+    ref = await supervise(stage, Strategy.ONE_FOR_ALL, children, budget=RestartBudget(max_restarts=2, window=10))
     for _ in range(2):
         await strike(stage, "sup/b")
     assert ref.is_alive
@@ -468,8 +466,8 @@ async def test_a_supervisor_may_have_a_pool_of_temporary_children(stage: Stage, 
 async def test_a_pool_of_temporary_children_below_any_actor(stage: Stage, cast: Cast) -> None:
     ended: list[Any] = []
 
-    class Pool(type(Cast("loop").echo()())):  # type: ignore[misc]
-        pass
+    def heard_of(_: Any, terminated: Terminated) -> None:
+        ended.append(terminated.address.name)
 
     async def spawn_many(actor: Any, message: object) -> Any:
         if message == "go":
@@ -477,8 +475,8 @@ async def test_a_pool_of_temporary_children_below_any_actor(stage: Stage, cast: 
                 await actor.spawn(ChildSpec(name=f"child-{n}", factory=cast.echo(), restart=Restart.PERMANENT))
         return list(actor.children)
 
-    scripts = {"on_message": spawn_many, "on_terminated": lambda _, terminated: ended.append(terminated.address.name)}
-    ref = await stage.spawn(ChildSpec(name="pool", factory=lambda: Pool(scripts)))
+    scripts: dict[str, Any] = {"on_message": spawn_many, "on_terminated": heard_of}
+    ref = await stage.spawn(ChildSpec(name="pool", factory=Cast("loop")(**scripts)))
     assert await ref.ask("go", timeout=60.0) == [f"child-{n}" for n in range(50)]
     for n in range(0, 50, 2):
         stage.ref(f"pool/child-{n}").tell(Fail(BrokenError()))

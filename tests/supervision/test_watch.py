@@ -40,9 +40,7 @@ async def test_watching_somebody_who_never_lived_tells_at_once(stage: Stage, pro
 
 async def test_a_restart_is_not_an_end(stage: Stage, cast: Cast, probe: Probe) -> None:
     spec = ChildSpec(name="a", factory=cast.echo(), backoff=Backoff(minimum=1.0, maximum=1.0))
-    await stage.spawn(
-        ChildSpec(name="sup", factory=lambda: Supervisor(strategy=Strategy.ONE_FOR_ONE, children=[spec]))
-    )
+    await stage.spawn(ChildSpec(name="sup", factory=lambda: Supervisor(strategy=Strategy.ONE_FOR_ONE, children=[spec])))
     probe.watch(stage.ref("sup/a"))
     stage.ref("sup/a").tell(Fail(BrokenError()))
     await stage.clock.advance(5.0)
@@ -57,7 +55,7 @@ async def test_unwatch_takes_back_what_is_on_its_way(stage: Stage, cast: Cast) -
     gate, heard = Gate(), []
     watched = await stage.spawn(ChildSpec(name="watched", factory=cast.echo()))
 
-    def handle(actor: Any, message: object) -> Any:
+    def handle(actor: Any, _: object) -> Any:
         actor.watch(watched)
         yield gate
         actor.unwatch(watched)
