@@ -15,6 +15,7 @@ from openengine_sidecar.launch.engine.guided.constraint import Constraint, compi
 from openengine_sidecar.launch.engine.guided.errors import ConstraintError
 from openengine_sidecar.launch.engine.model import ToyModel
 from openengine_sidecar.launch.engine.options import EngineOptions
+from openengine_sidecar.launch.engine.prefix import Namespace
 from openengine_sidecar.launch.engine.prompt import Prompt, read_prompt
 from openengine_sidecar.launch.engine.status import StatusError, invalid, unimplemented, unknown_model
 from openengine_sidecar.launch.engine.stopping import StopRules, read_rules
@@ -22,6 +23,7 @@ from openengine_sidecar.proto.rev2 import generation_pb2
 
 MAX_STOP_CONDITIONS = 64
 SESSION_ON_AGGREGATED = "an aggregated engine takes no KV session"
+MEDIA_KEY = "trt_mm_v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +36,13 @@ class Admitted:
     outputs: int
     constraint: Constraint | None
 
-    def namespace(self) -> bytes:
-        """Return eight bytes that keep this request's prefix apart from others with the same token ids."""
-        request = self.request
-        media = [item.SerializeToString(deterministic=True) for item in request.media]
-        parts = [request.kv.cache_salt.encode(), request.lora_name.encode(), *media]
-        return blake2b(b"\0".join(parts), digest_size=8).digest()
+    def namespace(self) -> Namespace:
+        """Return what keeps this request's prefix apart from others with the same token ids."""
+        salt, lora_name = self.request.kv.cache_salt, self.request.lora_name
+        media = [_digest(item.SerializeToString(deterministic=True)) for item in self.request.media]
+        keys: list[tuple[str, ...]] = [("cache_salt", salt)] if salt else []
+        keys += [(MEDIA_KEY, "0", str(int.from_bytes(digest, "big")), "0") for digest in media]
+        return Namespace(_digest(b"\0".join([salt.encode(), lora_name.encode(), *media])), lora_name, tuple(keys))
 
 
 class Admission:
@@ -116,6 +119,10 @@ class Admission:
 
     def _rules(self, request: generation_pb2.GenerateRequest, prompt_tokens: int) -> StopRules:
         return read_rules(request.stopping, max_tokens=self._longest(request.stopping, prompt_tokens))
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=8).digest()
 
 
 def _constraint(guided: generation_pb2.GuidedDecoding) -> Constraint | None:

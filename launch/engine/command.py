@@ -12,6 +12,8 @@ from openengine_sidecar.launch.engine.options import SCHEMA_RELEASE, SHIPPED_MOD
 PREFIX = "REFERENCE_ENGINE"
 DEFAULTS = EngineOptions()
 POSITIVE = click.IntRange(min=1)
+KV_ENCODINGS = ("decimal_int64", "int64", "bytes", "sha256", "hex", "utf8")
+SECONDS = click.FloatRange(min=0, min_open=True)
 
 
 def _list_scripts(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's call
@@ -53,6 +55,12 @@ def _list_scripts(ctx: click.Context, _param: click.Parameter, wanted: bool) -> 
 @click.option("--max-running-requests", type=POSITIVE, default=DEFAULTS.max_running_requests, help="The rest queue.")
 @click.option("--data-parallel-size", type=POSITIVE, default=1)
 @click.option("--data-parallel-start-rank", type=click.IntRange(min=0), default=0)
+@click.option("--kv-events", multiple=True, type=click.Choice(["grpc", "zmq"]), help="Offer KV events; repeatable.")
+@click.option(
+    "--kv-event-encoding", type=click.Choice(KV_ENCODINGS), default=DEFAULTS.kv_event_encoding, help="Of block hashes."
+)
+@click.option("--kv-snapshots/--no-kv-snapshots", default=True, help="Offer what a cache holds to new subscribers.")
+@click.option("--kv-history", type=click.IntRange(min=0), default=DEFAULTS.kv_history, help="Batches kept for replay.")
 @click.option("--minimal", is_flag=True, help="Advertise and honour nothing optional.")
 @click.option("--without", multiple=True, metavar="FEATURE", help="Deny one feature; repeatable.")
 @click.option("--reasoning-parser", default="", metavar="NAME", help="Advertised as it is.")
@@ -73,13 +81,22 @@ def _list_scripts(ctx: click.Context, _param: click.Parameter, wanted: bool) -> 
 @click.option("--stats", metavar="PORT|FILE", help="Counters as JSON over loopback HTTP (0 picks a port) or in a file.")
 @click.pass_context
 def engine(
-    ctx: click.Context, /, *, token_delay_ms: float, stats: str | None, without: tuple[str, ...], **values: Any
+    ctx: click.Context,
+    /,
+    *,
+    token_delay_ms: float,
+    stats: str | None,
+    without: tuple[str, ...],
+    kv_events: tuple[str, ...],
+    **values: Any,
 ) -> None:
     """Run the reference engine: a deterministic OpenEngine server that echoes its prompts.
 
     It is an engine simulator: no model, no GPU. It prints `listening on HOST:PORT` once it serves.
     """
-    options = EngineOptions(token_delay=token_delay_ms / 1000, without=frozenset(without), **values)
+    options = EngineOptions(
+        token_delay=token_delay_ms / 1000, without=frozenset(without), kv_events=frozenset(kv_events), **values
+    )
     from openengine_sidecar.launch.engine.process import run  # noqa: PLC0415 - help answers without gRPC
 
     ctx.exit(run(options, stats))

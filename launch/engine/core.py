@@ -15,6 +15,8 @@ from openengine_sidecar.launch.engine.answers import Amendments
 from openengine_sidecar.launch.engine.faults.active import FaultSet
 from openengine_sidecar.launch.engine.generation import Generator
 from openengine_sidecar.launch.engine.health import HealthScript
+from openengine_sidecar.launch.engine.kv.encoding import EventWriter
+from openengine_sidecar.launch.engine.kv.feed import KvFeed
 from openengine_sidecar.launch.engine.model import ToyModel, load_model
 from openengine_sidecar.launch.engine.options import EngineOptions
 from openengine_sidecar.launch.engine.prefix import PrefixCache
@@ -26,6 +28,7 @@ ANSWERS: dict[str, type[Message]] = {
     "Abort": lifecycle_pb2.AbortResponse,
     "GetEngineInfo": engine_pb2.EngineInfo,
     "GetKvConnectorInfo": kv_pb2.KvConnectorInfo,
+    "GetKvEventSources": kv_pb2.GetKvEventSourcesResponse,
     "GetLoad": observability_pb2.LoadInfo,
     "GetModelInfo": model_pb2.ModelInfo,
     "Health": lifecycle_pb2.HealthResponse,
@@ -39,6 +42,8 @@ class Core:
     Attributes:
         has: names of the features it has.
         caches: prefix caches by data-parallel rank.
+        feeds: their KV events, likewise.
+        zmq_sources: where events are served over ZMQ, as advertised.
         starting: True until the start delay is over.
         draining: True once a drain stopped the intake; there is no way back.
         stopping: True once the server goes down, when cancelled streams are not the client's doing.
@@ -56,28 +61,31 @@ class Core:
     faults: FaultSet
     answers: Amendments
     caches: dict[int, PrefixCache]
+    feeds: dict[int, KvFeed]
     die: Callable[[], None]
     instance_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     starting: bool = False
     draining: bool = False
     stopping: bool = False
+    zmq_sources: list[kv_pb2.KvEventSource] = field(default_factory=list[kv_pb2.KvEventSource])
     _arrivals: count[int] = field(default_factory=count)
 
     def accept(self, admitted: Admitted) -> ActiveRequest:
         """Take a valid request in: rank, prefix cache, id and record."""
         request = admitted.request
         rank = self._rank(admitted)
+        hold = self.caches[rank].hold(
+            admitted.prompt.ids, admitted.namespace(), bypass=request.kv.bypass_prefix_cache
+        )
         record = RequestRecord(
             request_id=request.request_id,
             model=request.model,
             prompt_tokens=len(admitted.prompt.ids),
             rank=rank,
             priority=request.priority if request.HasField("priority") else None,
-            cached_tokens=self.caches[rank].take(
-                admitted.prompt.ids, admitted.namespace(), bypass=request.kv.bypass_prefix_cache
-            ),
+            cached_tokens=hold.cached_tokens,
         )
-        active = ActiveRequest(record)
+        active = ActiveRequest(record, hold)
         self.table.add(active)
         self.stats.record(record)
         return active
@@ -99,7 +107,9 @@ def build_core(options: EngineOptions, die: Callable[[], None]) -> Core:
     has = features.granted(options)
     stats = Stats(keep_requests=options.keep_requests)
     start = options.data_parallel_start_rank
+    writer = EventWriter(options.kv_event_encoding)
     ranks = range(start, start + options.data_parallel_size)
+    feeds = {rank: KvFeed(rank, writer, keep=options.kv_history) for rank in ranks}
     return Core(
         options=options,
         model=model,
@@ -111,6 +121,10 @@ def build_core(options: EngineOptions, die: Callable[[], None]) -> Core:
         health=HealthScript(options.health),
         answers=Amendments(options.answers, ANSWERS),
         faults=FaultSet(options.faults, stats.faults, in_prompts=options.prompt_faults),
-        caches={rank: PrefixCache(options.kv_block_size, options.total_kv_blocks) for rank in ranks},
+        caches={
+            rank: PrefixCache(options.kv_block_size, options.total_kv_blocks, feed.changed)
+            for rank, feed in feeds.items()
+        },
+        feeds=feeds,
         die=die,
     )

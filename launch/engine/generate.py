@@ -89,6 +89,8 @@ class _Watch:
         kind = event.WhichOneof("event")
         if kind == "token":
             record.tokens += len(event.token.tokens)
+            if event.token.output_index == 0:
+                self._active.hold.take(token.token_id for token in event.token.tokens)
             self._core.stats.tokens += len(event.token.tokens)
             if self._core.stats.awaited:
                 self._core.stats.changed()
@@ -112,6 +114,7 @@ class _Watch:
         if record.ended is None:
             record.ended = ",".join(self._endings) if self._open <= 0 else "broken"
         self._core.table.remove(self._active)
+        self._active.hold.release()
         stats.active -= 1
         stats.changed()
 

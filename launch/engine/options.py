@@ -17,6 +17,8 @@ class EngineOptions:
     `without` names features (rows of the feature table) that are neither advertised nor honoured. `faults`, `answers`
     and `health` are scripts, see the modules of those names; with `prompt_faults` a prompt may carry faults too.
     `max_context_length` None takes the model directory's.
+    `kv_events` names the transports on which KV events are offered (`grpc`, `zmq`), none by default; `kv_history` is
+    the number of batches remembered for replay, 0 offers none; `kv_patience` how many may wait for one subscriber.
     `ping_strikes_after` is the interval below which a client's pings without data are strikes, as stock gRPC servers
     count them; None tolerates any.
     """
@@ -38,6 +40,12 @@ class EngineOptions:
     max_running_requests: int = 4096
     data_parallel_size: int = 1
     data_parallel_start_rank: int = 0
+    kv_events: frozenset[str] = frozenset()
+    kv_event_encoding: str = "decimal_int64"
+    kv_snapshots: bool = True
+    kv_history: int = 1024
+    kv_patience: int = 4096
+    kv_topic: str = "kv-events"
     minimal: bool = False
     without: frozenset[str] = frozenset()
     engine_name: str = "openengine-reference"

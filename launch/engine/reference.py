@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import grpc.aio
 
@@ -14,6 +14,9 @@ from openengine_sidecar.launch.engine.options import EngineOptions
 from openengine_sidecar.launch.engine.service import build_server
 from openengine_sidecar.launch.engine.stats import Stats
 from openengine_sidecar.messages.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from openengine_sidecar.launch.engine.kv.zmq_source import ZmqSource
 
 OPTION = "--port"
 
@@ -36,6 +39,7 @@ class ReferenceEngine:
         self.died = asyncio.Event()
         self._server: grpc.aio.Server | None = None
         self._port = 0
+        self._zmq: list[ZmqSource] = []
         self.tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -65,6 +69,8 @@ class ReferenceEngine:
         except RuntimeError as error:
             raise ConfigurationError(OPTION, f"cannot listen on port {self.options.port}: {error}") from error
         await self._server.start()
+        if "zmq" in self.options.kv_events:
+            self._start_zmq()
         if self.options.start_delay > 0:
             self.core.starting = True
             self._spawn(self._get_ready())
@@ -72,6 +78,9 @@ class ReferenceEngine:
     async def stop(self, grace: float | None = None) -> None:
         """Close the port and end every stream, after `grace` seconds if given; idempotent."""
         await self._close(grace)
+        for source in self._zmq:
+            await source.stop()
+        self._zmq.clear()
         tasks = list(self.tasks)
         for task in tasks:
             task.cancel()
@@ -85,6 +94,12 @@ class ReferenceEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+    def _start_zmq(self) -> None:
+        from openengine_sidecar.launch.engine.kv.zmq_source import ZmqSource  # noqa: PLC0415 - needs an extra
+
+        self._zmq = [ZmqSource(self.core, feed) for feed in self.core.feeds.values()]
+        self.core.zmq_sources = [source.start() for source in self._zmq]
 
     async def _get_ready(self) -> None:
         await asyncio.sleep(self.options.start_delay)

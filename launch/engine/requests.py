@@ -7,6 +7,7 @@ import heapq
 from collections import OrderedDict
 from itertools import count
 
+from openengine_sidecar.launch.engine.prefix import Hold
 from openengine_sidecar.launch.engine.stats import RequestRecord
 
 REMEMBERED = 65_536
@@ -21,12 +22,14 @@ class ActiveRequest:
     """One accepted request, from acceptance to the end of its stream.
 
     Attributes:
+        hold: what it holds of the prefix cache.
         running: whether it has a place to run; until then it is queued.
         deaf: whether aborts change nothing, which a fault may want.
     """
 
-    def __init__(self, record: RequestRecord) -> None:
+    def __init__(self, record: RequestRecord, hold: Hold) -> None:
         self.record = record
+        self.hold = hold
         self.running = False
         self.deaf = False
         self._abort_asked = False

@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from openengine_sidecar.launch.engine import info, lifecycle, observe
 from openengine_sidecar.launch.engine.core import Core
 from openengine_sidecar.launch.engine.generate import generate
+from openengine_sidecar.launch.engine.kv import calls as kv
 from openengine_sidecar.launch.engine.status import StatusError, unimplemented
 from openengine_sidecar.launch.engine.wire import parse, serialize
 from openengine_sidecar.proto.rev2 import (
@@ -62,14 +63,14 @@ METHODS: dict[str, Method] = {
     "Generate": Method(generation_pb2.GenerateRequest, stream=generate, streams=True),
     "GetEngineInfo": Method(engine_pb2.GetEngineInfoRequest, info.get_engine_info),
     "GetKvConnectorInfo": Method(kv_pb2.GetKvConnectorInfoRequest, info.get_kv_connector_info, optional=True),
-    "GetKvEventSources": Method(kv_pb2.GetKvEventSourcesRequest),
+    "GetKvEventSources": Method(kv_pb2.GetKvEventSourcesRequest, kv.get_kv_event_sources, optional=True),
     "GetLoad": Method(observability_pb2.GetLoadRequest, observe.get_load, optional=True),
     "GetModelInfo": Method(model_pb2.GetModelInfoRequest, info.get_model_info),
     "Health": Method(lifecycle_pb2.HealthRequest, observe.health),
     "ListLoras": Method(lora_pb2.ListLorasRequest),
     "LoadLora": Method(lora_pb2.LoadLoraRequest),
     "Score": Method(scoring_pb2.ScoreRequest),
-    "SubscribeKvEvents": Method(kv_pb2.SubscribeKvEventsRequest, streams=True),
+    "SubscribeKvEvents": Method(kv_pb2.SubscribeKvEventsRequest, stream=kv.subscribe, streams=True, optional=True),
     "SubscribeRuntimeEvents": Method(observability_pb2.SubscribeRuntimeEventsRequest, streams=True),
     "UnloadLora": Method(lora_pb2.UnloadLoraRequest),
 }

@@ -5,12 +5,14 @@ import asyncio
 import pytest
 from tests.engine.caller import ask, serving
 
+from openengine_sidecar.launch.engine.prefix import Hold, Namespace, PrefixCache
 from openengine_sidecar.launch.engine.requests import ActiveRequest, RequestTable
 from openengine_sidecar.launch.engine.stats import RequestRecord
 
 
 def request(name: str) -> ActiveRequest:
-    return ActiveRequest(RequestRecord(request_id=name, model="", prompt_tokens=1, rank=0))
+    record = RequestRecord(request_id=name, model="", prompt_tokens=1, rank=0)
+    return ActiveRequest(record, Hold(PrefixCache(4, 4), Namespace()))
 
 
 Queue = tuple[dict[str, ActiveRequest], list[str], list[asyncio.Task[None]]]

@@ -27,11 +27,9 @@ def test_what_is_not_built() -> None:
     assert UNBUILT == [
         "Classify",
         "Embed",
-        "GetKvEventSources",
         "ListLoras",
         "LoadLora",
         "Score",
-        "SubscribeKvEvents",
         "SubscribeRuntimeEvents",
         "UnloadLora",
     ]
@@ -55,7 +53,7 @@ async def test_unbuilt_methods_say_so(caller: Caller, name: str) -> None:
     assert await status_of(caller, name) is grpc.StatusCode.UNIMPLEMENTED
 
 
-@pytest.mark.parametrize("name", ["Drain", "GetLoad", "GetKvConnectorInfo"])
+@pytest.mark.parametrize("name", ["Drain", "GetLoad", "GetKvConnectorInfo", "GetKvEventSources", "SubscribeKvEvents"])
 async def test_a_minimal_engine_lacks_optional_methods(name: str) -> None:
     async with serving(minimal=True) as (_, caller):
         assert await status_of(caller, name) is grpc.StatusCode.UNIMPLEMENTED

@@ -9,11 +9,19 @@ from collections.abc import Iterable, Sequence
 from google.protobuf.message import Message
 
 from openengine_sidecar.launch.engine.faults.events import stack
-from openengine_sidecar.launch.engine.faults.registry import Answer, Events, Fault, FaultScriptError, Scene, parse
+from openengine_sidecar.launch.engine.faults.registry import (
+    Answer,
+    Events,
+    Fault,
+    FaultScriptError,
+    KvMessage,
+    Scene,
+    parse,
+)
 from openengine_sidecar.launch.engine.plan import FAULT_KEY
 from openengine_sidecar.launch.engine.status import invalid
 from openengine_sidecar.messages.errors import ConfigurationError
-from openengine_sidecar.proto.rev2 import generation_pb2
+from openengine_sidecar.proto.rev2 import generation_pb2, kv_pb2
 
 OPTION = "--fault"
 _IN_PROMPT = re.compile(rb"<<fault ([^>]+)>>")
@@ -84,6 +92,17 @@ class FaultSet:
             if fault.effects.call is not None and method in fault.effects.methods and self._take(fault):
                 return await fault.effects.call(answer)
         return await answer()
+
+    def deliver(self, batch: kv_pb2.KvEventBatch) -> Iterable[KvMessage]:
+        """Say what a subscriber hears in place of a batch: the first fault on KV events decides.
+
+        Raises:
+            StatusError: the subscription ends.
+        """
+        for fault in self._faults:
+            if fault.effects.deliver is not None and self._take(fault):
+                return fault.effects.deliver(batch)
+        return (KvMessage(batch=batch),)
 
     def _take(self, fault: Fault) -> bool:
         acts = fault.take()

@@ -7,14 +7,14 @@ calls) that it concerns. New faults register themselves with `@fault` in a modul
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from google.protobuf.message import Message
 
 from openengine_sidecar.launch.engine.admission import Admitted
 from openengine_sidecar.launch.engine.requests import ActiveRequest
-from openengine_sidecar.proto.rev2 import generation_pb2
+from openengine_sidecar.proto.rev2 import generation_pb2, kv_pb2
 
 Events = AsyncGenerator[generation_pb2.GenerateResponse, None]
 _SCRIPT = re.compile(r"(?P<name>[a-z][a-z0-9_-]*)(?::(?P<value>[^,@]*))?(?P<options>(?:,[^,@]+)*)(?:@(?P<times>\d+))?")
@@ -101,6 +101,8 @@ Refuse = Callable[[generation_pb2.GenerateRequest], None]
 Transform = Callable[[Events, Scene], Events]
 Answer = Callable[[], Awaitable[Message]]
 Wrap = Callable[[Answer], Awaitable[Message]]
+KvMessage = kv_pb2.SubscribeKvEventsResponse
+Deliver = Callable[[kv_pb2.KvEventBatch], Iterable[KvMessage]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +113,14 @@ class Effects:
         refuse: refuses a request before acceptance, by raising StatusError.
         stream: changes the events of a request.
         call: stands around the answers of the unary `methods`.
+        deliver: decides what a subscriber of KV events hears in place of a batch; may raise StatusError.
     """
 
     refuse: Refuse | None = None
     stream: Transform | None = None
     call: Wrap | None = None
     methods: frozenset[str] = frozenset()
+    deliver: Deliver | None = None
 
 
 Make = Callable[[Argument], Effects]
