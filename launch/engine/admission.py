@@ -17,12 +17,12 @@ from openengine_sidecar.launch.engine.model import ToyModel
 from openengine_sidecar.launch.engine.options import EngineOptions
 from openengine_sidecar.launch.engine.prefix import Namespace
 from openengine_sidecar.launch.engine.prompt import Prompt, read_prompt
+from openengine_sidecar.launch.engine.roles.kinds import KINDS, rank_problems
 from openengine_sidecar.launch.engine.status import StatusError, invalid, unimplemented, unknown_model
 from openengine_sidecar.launch.engine.stopping import StopRules, read_rules
 from openengine_sidecar.proto.rev2 import generation_pb2
 
 MAX_STOP_CONDITIONS = 64
-SESSION_ON_AGGREGATED = "an aggregated engine takes no KV session"
 MEDIA_KEY = "trt_mm_v1"
 
 
@@ -50,6 +50,7 @@ class Admission:
 
     def __init__(self, options: EngineOptions, model: ToyModel, has: frozenset[str]) -> None:
         self._options = options
+        self._role = KINDS[options.role]
         self._model = model
         self._lacking = tuple(feature for feature in features.FEATURES if feature.name not in has)
 
@@ -58,7 +59,8 @@ class Admission:
 
         Raises:
             StatusError: INVALID_ARGUMENT for what no engine could do, UNIMPLEMENTED for a feature that is not
-                advertised, NOT_FOUND for another model, FAILED_PRECONDITION for a KV session on this role.
+                advertised, NOT_FOUND for another model, FAILED_PRECONDITION for a KV session on another role than
+                decode, or none there.
         """
         if not self._model.answers_to(request.model):
             raise unknown_model(request.model)
@@ -68,8 +70,8 @@ class Admission:
         ids = self._token_ids(request)
         for problem in chain(_problems(request), self._limit_problems(request), self._prompt_problems(request, ids)):
             raise invalid(problem)
-        if request.kv.HasField("session"):
-            raise StatusError(grpc.StatusCode.FAILED_PRECONDITION, SESSION_ON_AGGREGATED)
+        if problem := self._role.session_problem(request.kv):
+            raise StatusError(grpc.StatusCode.FAILED_PRECONDITION, problem)
         prompt = read_prompt(ids, self._model)
         outputs = request.sampling.num_sequences or 1
         return Admitted(request, prompt, self._rules(request, len(ids)), outputs, _constraint(request.guided))
@@ -88,9 +90,7 @@ class Admission:
                 yield f"top_n exceeds max_top_n {options.max_top_n}"
             if any(token_id >= self._model.tokenizer.size for token_id in selection.token_ids.ids):
                 yield "a candidate token id is outside the vocabulary"
-        start, size = options.data_parallel_start_rank, options.data_parallel_size
-        if request.kv.HasField("data_parallel_rank") and not 0 <= request.kv.data_parallel_rank - start < size:
-            yield f"data_parallel_rank {request.kv.data_parallel_rank} is outside {start} .. {start + size - 1}"
+        yield from rank_problems(request.kv, options.data_parallel_start_rank, options.data_parallel_size)
 
     def _prompt_problems(self, request: generation_pb2.GenerateRequest, ids: Sequence[int]) -> Iterator[str]:
         if not ids:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from openengine_sidecar.launch.engine.options import SCHEMA_RELEASE, SHIPPED_MODEL, EngineOptions
+from openengine_sidecar.launch.engine.options import ROLES, SCHEMA_RELEASE, SHIPPED_MODEL, EngineOptions
 
 PREFIX = "REFERENCE_ENGINE"
 DEFAULTS = EngineOptions()
@@ -53,6 +53,10 @@ def _list_scripts(ctx: click.Context, _param: click.Parameter, wanted: bool) -> 
 @click.option("--kv-block-size", type=POSITIVE, default=DEFAULTS.kv_block_size, metavar="TOKENS")
 @click.option("--total-kv-blocks", type=POSITIVE, default=DEFAULTS.total_kv_blocks, metavar="BLOCKS")
 @click.option("--max-running-requests", type=POSITIVE, default=DEFAULTS.max_running_requests, help="The rest queue.")
+@click.option("--role", type=click.Choice(ROLES), default=DEFAULTS.role, help="Part it plays.")
+@click.option("--kv-port", type=click.IntRange(0, 65535), default=0, help="Where a prefill engine hands over; 0 picks.")
+@click.option("--kv-session-ttl", type=SECONDS, default=DEFAULTS.kv_session_ttl, help="Of sessions nobody takes.")
+@click.option("--kv-abort-cleanup/--no-kv-abort-cleanup", default=True, help="Whether aborts by KV session free it.")
 @click.option("--data-parallel-size", type=POSITIVE, default=1)
 @click.option("--data-parallel-start-rank", type=click.IntRange(min=0), default=0)
 @click.option("--kv-events", multiple=True, type=click.Choice(["grpc", "zmq"]), help="Offer KV events; repeatable.")

@@ -21,6 +21,8 @@ from openengine_sidecar.launch.engine.model import ToyModel, load_model
 from openengine_sidecar.launch.engine.options import EngineOptions
 from openengine_sidecar.launch.engine.prefix import PrefixCache
 from openengine_sidecar.launch.engine.requests import ActiveRequest, RequestTable
+from openengine_sidecar.launch.engine.roles.base import Part
+from openengine_sidecar.launch.engine.roles.casting import part_of
 from openengine_sidecar.launch.engine.stats import RequestRecord, Stats
 from openengine_sidecar.proto.rev2 import engine_pb2, kv_pb2, lifecycle_pb2, model_pb2, observability_pb2
 
@@ -44,6 +46,7 @@ class Core:
         caches: prefix caches by data-parallel rank.
         feeds: their KV events, likewise.
         zmq_sources: where events are served over ZMQ, as advertised.
+        part: what its role adds.
         starting: True until the start delay is over.
         draining: True once a drain stopped the intake; there is no way back.
         stopping: True once the server goes down, when cancelled streams are not the client's doing.
@@ -62,6 +65,7 @@ class Core:
     answers: Amendments
     caches: dict[int, PrefixCache]
     feeds: dict[int, KvFeed]
+    part: Part
     die: Callable[[], None]
     instance_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     starting: bool = False
@@ -74,9 +78,7 @@ class Core:
         """Take a valid request in: rank, prefix cache, id and record."""
         request = admitted.request
         rank = self._rank(admitted)
-        hold = self.caches[rank].hold(
-            admitted.prompt.ids, admitted.namespace(), bypass=request.kv.bypass_prefix_cache
-        )
+        hold = self.caches[rank].hold(admitted.prompt.ids, admitted.namespace(), bypass=request.kv.bypass_prefix_cache)
         record = RequestRecord(
             request_id=request.request_id,
             model=request.model,
@@ -92,6 +94,8 @@ class Core:
 
     def _rank(self, admitted: Admitted) -> int:
         kv = admitted.request.kv
+        if kv.HasField("session"):
+            return kv.session.dp_rank
         if kv.HasField("data_parallel_rank"):
             return kv.data_parallel_rank
         return self.options.data_parallel_start_rank + next(self._arrivals) % self.options.data_parallel_size
@@ -110,13 +114,14 @@ def build_core(options: EngineOptions, die: Callable[[], None]) -> Core:
     writer = EventWriter(options.kv_event_encoding)
     ranks = range(start, start + options.data_parallel_size)
     feeds = {rank: KvFeed(rank, writer, keep=options.kv_history) for rank in ranks}
+    generator, table = Generator(options, model), RequestTable(options.max_running_requests)
     return Core(
         options=options,
         model=model,
         has=has,
         admission=Admission(options, model, has),
-        generator=Generator(options, model),
-        table=RequestTable(options.max_running_requests),
+        generator=generator,
+        table=table,
         stats=stats,
         health=HealthScript(options.health),
         answers=Amendments(options.answers, ANSWERS),
@@ -126,5 +131,6 @@ def build_core(options: EngineOptions, die: Callable[[], None]) -> Core:
             for rank, feed in feeds.items()
         },
         feeds=feeds,
+        part=part_of(options, generator, table, stats),
         die=die,
     )

@@ -39,10 +39,11 @@ async def generate(core: Core, request: Request, context: Context) -> None:
         raise
     active = core.accept(admitted)
     watch = _Watch(core, active, admitted.outputs)
-    events = core.generator.events(admitted, active, plans)
+    events = core.part.events(admitted, active, plans)
+    scene = Scene(admitted, active, core.die, core.part.sessions)
     try:
         await core.table.run(active, request.priority)
-        await _send(core.faults.over(events, Scene(admitted, active, core.die), own), watch, context)
+        await _send(core.faults.over(events, scene, own), watch, context)
     except asyncio.CancelledError:
         watch.cancelled()
         raise
@@ -96,6 +97,8 @@ class _Watch:
                 self._core.stats.changed()
         elif kind == "finished":
             self._end(_reason(event.finished.reason), 1)
+        elif kind == "prefill_ready":
+            self._end("handoff", self._open)
         elif kind == "error":
             self._end(f"error:{_code(event.error.code)}", self._open)
 

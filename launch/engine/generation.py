@@ -46,7 +46,7 @@ class Generator:
         """
         request = admitted.request
         if request.response.return_prompt_logprobs:
-            yield await self._prompt_event(admitted)
+            yield await self.prompt_event(admitted)
         outputs = [self._output(admitted, plan, index) for index, plan in enumerate(plans)]
         running = outputs
         while running:
@@ -82,7 +82,8 @@ class Generator:
             resumed=prompt.resumed,
         )
 
-    async def _prompt_event(self, admitted: Admitted) -> generation_pb2.GenerateResponse:
+    async def prompt_event(self, admitted: Admitted) -> generation_pb2.GenerateResponse:
+        """Score the prompt."""
         response = admitted.request.response
         scorer = Scorer(self._model.tokenizer, response.prompt_candidates)
         tokens: list[generation_pb2.TokenInfo] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from openengine_sidecar import __version__
 from openengine_sidecar.launch.engine import features
 from openengine_sidecar.launch.engine.core import Core
+from openengine_sidecar.launch.engine.roles.kinds import KINDS
 from openengine_sidecar.launch.engine.status import starting, unknown_model
 from openengine_sidecar.proto.rev2 import engine_pb2, kv_pb2, model_pb2
 
@@ -16,7 +17,7 @@ async def get_engine_info(core: Core, _request: engine_pb2.GetEngineInfoRequest)
     info = engine_pb2.EngineInfo(
         engine_name=options.engine_name,
         engine_version=__version__,
-        role=engine_pb2.ENGINE_ROLE_AGGREGATED,
+        role=KINDS[options.role].number,
         instance_id=core.instance_id,
         supported_models=[core.model.model_id],
         schema_revision=options.schema_revision,
@@ -65,9 +66,9 @@ def _limits(core: Core, info: model_pb2.ModelInfo) -> None:
 
 
 async def get_kv_connector_info(core: Core, _request: kv_pb2.GetKvConnectorInfoRequest) -> kv_pb2.KvConnectorInfo:
-    """Answer GetKvConnectorInfo: there is no connector."""
+    """Answer GetKvConnectorInfo: an aggregated engine has no connector."""
     _ready(core)
-    return kv_pb2.KvConnectorInfo(enabled=False)
+    return core.part.connector()
 
 
 def _ready(core: Core) -> None:

@@ -8,20 +8,20 @@ import grpc
 import grpc.aio
 
 from openengine_sidecar.launch.engine.core import Core
-from openengine_sidecar.launch.engine.status import StatusError, invalid, unimplemented
-from openengine_sidecar.proto.rev2 import error_pb2, lifecycle_pb2
+from openengine_sidecar.launch.engine.status import StatusError, invalid
+from openengine_sidecar.proto.rev2 import error_pb2, kv_pb2, lifecycle_pb2
 
 Context = grpc.aio.ServicerContext[lifecycle_pb2.DrainRequest, lifecycle_pb2.DrainResponse]
 
-SESSION_TARGET = "abort by KV session"
 NO_TARGET = "an abort needs a target"
 
 
 async def abort(core: Core, request: lifecycle_pb2.AbortRequest) -> lifecycle_pb2.AbortResponse:
-    """Answer Abort: by id or all; idempotent, and an id stays in use until its stream has ended.
+    """Answer Abort: by id, session or all; idempotent, and an id stays in use until its stream has ended.
 
     Raises:
-        StatusError: INVALID_ARGUMENT without target, NOT_FOUND for an id never seen, UNIMPLEMENTED for a session.
+        StatusError: INVALID_ARGUMENT without target, NOT_FOUND for an id or session never seen, UNIMPLEMENTED for a
+            session that this engine cannot free.
     """
     target = request.WhichOneof("target")
     if target == "request_id":
@@ -30,7 +30,7 @@ async def abort(core: Core, request: lifecycle_pb2.AbortRequest) -> lifecycle_pb
         message = f"{stop_all(core)} requests aborted"
         return lifecycle_pb2.AbortResponse(status=lifecycle_pb2.ABORT_STATUS_ABORTED, message=message)
     if target == "kv_session":
-        raise unimplemented(SESSION_TARGET)
+        return await _abort_session(core, request.kv_session)
     raise invalid(NO_TARGET)
 
 
@@ -51,6 +51,18 @@ def _abort_one(core: Core, request_id: str) -> lifecycle_pb2.AbortResponse:
     if status is None:
         raise StatusError(grpc.StatusCode.NOT_FOUND, f"request {request_id!r} was never here")
     return lifecycle_pb2.AbortResponse(status=status)
+
+
+async def _abort_session(core: Core, session: kv_pb2.KvSessionRef) -> lifecycle_pb2.AbortResponse:
+    try:
+        response = await core.part.abort(session)
+    except StatusError as error:
+        core.stats.session_aborts[error.status.name.lower()] += 1
+        raise
+    name = lifecycle_pb2.AbortStatus.Name(response.status).removeprefix("ABORT_STATUS_")
+    core.stats.session_aborts[name.lower()] += 1
+    core.stats.changed()
+    return response
 
 
 def stop_all(core: Core) -> int:
@@ -95,7 +107,8 @@ async def _change(core: Core, due: float | None) -> bool:
 
 
 def _progress(core: Core, state: lifecycle_pb2.DrainState) -> lifecycle_pb2.DrainResponse:
-    return lifecycle_pb2.DrainResponse(state=state, in_flight_requests=core.stats.active)
+    sessions = core.stats.sessions.live if core.part.sessions is not None else None
+    return lifecycle_pb2.DrainResponse(state=state, in_flight_requests=core.stats.active, open_kv_sessions=sessions)
 
 
 def _overdue(core: Core) -> lifecycle_pb2.DrainResponse:

@@ -9,10 +9,9 @@ import grpc
 
 from openengine_sidecar.launch.engine.core import Core
 from openengine_sidecar.launch.engine.health import Answer
+from openengine_sidecar.launch.engine.roles.kinds import KINDS
 from openengine_sidecar.launch.engine.status import StatusError, invalid, unknown_model
 from openengine_sidecar.proto.rev2 import engine_pb2, lifecycle_pb2, observability_pb2
-
-ROLE = "this engine is aggregated"
 
 
 async def health(core: Core, request: lifecycle_pb2.HealthRequest) -> lifecycle_pb2.HealthResponse:
@@ -23,8 +22,9 @@ async def health(core: Core, request: lifecycle_pb2.HealthRequest) -> lifecycle_
     """
     if not core.model.answers_to(request.model):
         raise unknown_model(request.model)
-    if request.role not in {engine_pb2.ENGINE_ROLE_UNSPECIFIED, engine_pb2.ENGINE_ROLE_AGGREGATED}:
-        raise invalid(ROLE)
+    if request.role not in {engine_pb2.ENGINE_ROLE_UNSPECIFIED, KINDS[core.options.role].number}:
+        role = f"this engine's role is {core.options.role}"
+        raise invalid(role)
     if core.starting:
         return _answer(lifecycle_pb2.HEALTH_STATE_STARTING, request)
     if core.draining:
@@ -63,6 +63,7 @@ async def get_load(core: Core, request: observability_pb2.GetLoadRequest) -> obs
         timestamp_unix_nanos=time.time_ns(),
         running_requests=core.table.running,
         queued_requests=core.table.queued,
+        active_kv_sessions=core.stats.sessions.live if core.part.sessions is not None else None,
         used_kv_blocks=sum(rank.used_kv_blocks for rank in ranks),
         total_kv_blocks=sum(rank.total_kv_blocks for rank in ranks),
         running_tokens=_tokens(core, running=True),
@@ -80,11 +81,12 @@ def _rank_load(core: Core, rank: int) -> observability_pb2.RankLoadInfo:
     own = [request for request in core.table.active.values() if request.record.rank == rank]
     running = [request.record for request in own if request.running]
     size = core.options.kv_block_size
+    held = core.part.sessions.blocks(rank, size) if core.part.sessions is not None else 0
     return observability_pb2.RankLoadInfo(
         data_parallel_rank=rank,
         running_requests=len(running),
         queued_requests=len(own) - len(running),
-        used_kv_blocks=sum(-(-(record.prompt_tokens + record.tokens) // size) for record in running),
+        used_kv_blocks=held + sum(-(-(record.prompt_tokens + record.tokens) // size) for record in running),
         total_kv_blocks=core.options.total_kv_blocks,
         prefill_batch_size=0,
         decode_batch_size=len(running),

@@ -8,6 +8,7 @@ from pathlib import Path
 SHIPPED_MODEL = Path(__file__).resolve().parent.parent / "model"
 SCHEMA_RELEASE = "cea19cb06acf03c911b84d5c147e519b60dd92a6"
 MEBIBYTE = 1024 * 1024
+ROLES = ("aggregated", "prefill", "decode")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,8 @@ class EngineOptions:
     `max_context_length` None takes the model directory's.
     `kv_events` names the transports on which KV events are offered (`grpc`, `zmq`), none by default; `kv_history` is
     the number of batches remembered for replay, 0 offers none; `kv_patience` how many may wait for one subscriber.
+    `role` is one of ROLES; `kv_port` is where a prefill engine hands sessions over, `kv_session_ttl` how long it holds
+    one that nobody takes; without `kv_abort_cleanup` an abort by KV session is UNIMPLEMENTED.
     `ping_strikes_after` is the interval below which a client's pings without data are strikes, as stock gRPC servers
     count them; None tolerates any.
     """
@@ -48,6 +51,10 @@ class EngineOptions:
     kv_topic: str = "kv-events"
     minimal: bool = False
     without: frozenset[str] = frozenset()
+    role: str = "aggregated"
+    kv_port: int = 0
+    kv_session_ttl: float = 60.0
+    kv_abort_cleanup: bool = True
     engine_name: str = "openengine-reference"
     reasoning_parser: str = ""
     tool_call_parser: str = ""

@@ -63,6 +63,7 @@ class ReferenceEngine:
         Raises:
             ConfigurationError: the port is taken.
         """
+        await self.core.part.start()
         self._server = build_server(self.core, _channel_options(self.options))
         try:
             self._port = self._server.add_insecure_port(f"{self.options.host}:{self.options.port}")
@@ -110,6 +111,7 @@ class ReferenceEngine:
         if self._server is not None:
             await self._server.stop(grace)
             await self.stats.until(lambda stats: stats.active == 0)
+        await self.core.part.stop()
 
     def _die(self) -> None:
         self.died.set()

@@ -6,6 +6,7 @@ import asyncio
 import heapq
 from collections import OrderedDict
 from itertools import count
+from typing import Any
 
 from openengine_sidecar.launch.engine.prefix import Hold
 from openengine_sidecar.launch.engine.stats import RequestRecord
@@ -61,6 +62,13 @@ class ActiveRequest:
     async def rest(self, seconds: float | None) -> None:
         """Wait for so many seconds (None: for ever), or until aborted."""
         await self._rest_until(None if seconds is None else asyncio.get_running_loop().time() + seconds)
+
+    async def outlast(self, work: asyncio.Future[Any]) -> bool:
+        """Wait for other work to end, or until aborted; return whether it ended."""
+        work.add_done_callback(lambda _: self._wake())
+        while not (work.done() or self.aborted):
+            await self._wait(None)
+        return work.done()
 
     async def turn(self) -> None:
         """Wait until there is a place to run, or until aborted."""

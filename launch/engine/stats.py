@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import msgspec
@@ -14,6 +14,40 @@ from google.protobuf import json_format
 from openengine_sidecar.proto.rev2 import generation_pb2
 
 KEPT_RECORDS = 4096
+
+
+@dataclass(slots=True)
+class SessionCounts:
+    """KV sessions by what became of them.
+
+    Attributes:
+        created: handed out by this prefill engine; then
+        taken: by a decode engine,
+        released: given up by an abort, here or at the decode engine,
+        expired: past the engine's own time-out,
+        lost: forgotten by script.
+        pulled: taken over by this decode engine from the one that held them.
+        given_back: released by this decode engine, untaken.
+        failed: that this decode engine could not take over.
+    """
+
+    created: int = 0
+    taken: int = 0
+    released: int = 0
+    expired: int = 0
+    lost: int = 0
+    pulled: int = 0
+    given_back: int = 0
+    failed: int = 0
+
+    @property
+    def live(self) -> int:
+        """Number of sessions held now."""
+        return self.created - self.taken - self.released - self.expired - self.lost
+
+    def as_dict(self) -> dict[str, int]:
+        """Render as JSON-ready values."""
+        return {**asdict(self), "live": self.live}
 
 
 @dataclass(slots=True)
@@ -26,6 +60,7 @@ class RequestRecord:
         cancelled: whether the client cancelled the call before the terminal event was sent; true also when an
             abort had come first.
         aborts: Abort calls that named it while it ran or afterwards.
+        session: id of the KV session that it handed out or came with.
     """
 
     request_id: str
@@ -39,6 +74,7 @@ class RequestRecord:
     ended: str | None = None
     cancelled: bool = False
     aborts: int = 0
+    session: str | None = None
 
 
 @dataclass(slots=True)
@@ -67,6 +103,8 @@ class Stats:
         abort_calls: Abort calls by request id.
         abort_outcomes: answers to them, by name.
         aborted: distinct requests that an Abort really stopped.
+        session_aborts: answers to Abort calls by KV session, by name.
+        sessions: what became of KV sessions.
         tokens: output tokens sent.
         calls: calls by method name.
         faults: faults that took part in a request, by name.
@@ -83,6 +121,8 @@ class Stats:
     abort_calls: int = 0
     abort_outcomes: Counter[str] = field(default_factory=Counter[str])
     aborted: int = 0
+    session_aborts: Counter[str] = field(default_factory=Counter[str])
+    sessions: SessionCounts = field(default_factory=SessionCounts)
     tokens: int = 0
     calls: Counter[str] = field(default_factory=Counter[str])
     faults: Counter[str] = field(default_factory=Counter[str])
@@ -128,7 +168,7 @@ class Stats:
 
     def fingerprint(self) -> tuple[int, ...]:
         """Return a few numbers of which one differs once anything has happened."""
-        counters = (self.calls, self.refused, self.finished, self.abort_outcomes)
+        counters = (self.calls, self.refused, self.finished, self.abort_outcomes, self.sessions.as_dict())
         return (self.requests, self.active, self.tokens, self.cancels, *(sum(found.values()) for found in counters))
 
     def as_dict(self) -> dict[str, Any]:
@@ -140,6 +180,8 @@ class Stats:
             "refused": dict(self.refused),
             "cancels": self.cancels,
             "aborts": {"calls": self.abort_calls, "logical": self.aborted, "outcomes": dict(self.abort_outcomes)},
+            "session_aborts": dict(self.session_aborts),
+            "sessions": self.sessions.as_dict(),
             "tokens": self.tokens,
             "calls": dict(self.calls),
             "faults": dict(self.faults),

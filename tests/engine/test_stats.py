@@ -47,6 +47,7 @@ async def test_counters_tell_what_happened(engine: ReferenceEngine, caller: Call
         "ended": "stop",
         "cancelled": False,
         "aborts": 0,
+        "session": None,
     }
     assert [record["ended"] for record in found["records"]] == ["stop", "length"]
 

@@ -56,4 +56,4 @@ class Course:
         if event.HasField("token"):
             self.tokens += len(event.token.tokens)
         self._open -= event.HasField("finished")
-        return self._open <= 0 or event.HasField("error")
+        return self._open <= 0 or event.HasField("error") or event.HasField("prefill_ready")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from google.protobuf.message import Message
 
 from openengine_sidecar.launch.engine.admission import Admitted
+from openengine_sidecar.launch.engine.handoff.sessions import SessionStore
 from openengine_sidecar.launch.engine.requests import ActiveRequest
 from openengine_sidecar.proto.rev2 import generation_pb2, kv_pb2
 
@@ -85,11 +86,17 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The request in whose stream a fault acts; `die` ends the engine as a crash would."""
+    """The request in whose stream a fault acts.
+
+    Attributes:
+        die: ends the engine as a crash would.
+        sessions: what a prefill engine holds.
+    """
 
     admitted: Admitted
     active: ActiveRequest
     die: Callable[[], None]
+    sessions: SessionStore | None = None
 
     @property
     def request_id(self) -> str:
