@@ -49,6 +49,12 @@ class Engine:
         async with aiohttp.ClientSession() as session, session.get(self.stats_url) as reply:
             return dict(await reply.json())
 
+    async def heard(self) -> list[dict[str, Any]]:
+        """The last generation requests that it received, each with its headers."""
+        url = self.stats_url.replace("/stats", "/requests")
+        async with aiohttp.ClientSession() as session, session.get(url) as reply:
+            return list(await reply.json())
+
     async def count(self, counter: str) -> int:
         """One of the counters."""
         return int((await self.stats())[counter])
