@@ -120,6 +120,20 @@ def test_a_damaged_entry_is_made_again(cache: AdapterCache) -> None:
     assert (path / "weights").stat().st_size == SIZE
 
 
+def test_an_entry_that_a_neighbour_made_in_the_meantime_is_not_made_again(cache: AdapterCache, root: Path) -> None:
+    looks: list[Path] = []
+
+    def intact(path: Path) -> bool:
+        looks.append(path)
+        if len(looks) == 1:
+            (root / "adapters" / "a").mkdir()
+            return False
+        return path.is_dir()
+
+    acquire(cache, "a", Recipe(size=SIZE, fill=never, intact=intact))
+    assert len(looks) == 3
+
+
 def test_a_cache_that_cannot_be_made_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(LoraCacheError, match="Not a directory"):
