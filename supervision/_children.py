@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from openengine_sidecar.supervision._host import Host
 
 LAST_WORDS: Final = 0.5
-"""Seconds to end by itself that everybody gets, however late it is; a killed actor shares its grace with its children."""
+"""Seconds to end by itself that everybody gets, however late it is; a killed actor shares its grace with children."""
 
 
 def adopt(host: Host, spec: ChildSpec, *, follows: bool) -> Cell:

@@ -83,6 +83,7 @@ def _refuse_unknown(host: Host, letter: Envelope) -> None:
 
 
 def _defer(host: Host, reply: AskFuture[Any], promise: Promise) -> None:
+    reply.deferred = True
     if isinstance(promise, AskFuture):
         promise.when_done(lambda: _pass_on_reply(reply, promise))
     elif isinstance(promise, asyncio.Future):  # not a thread-safe one

@@ -41,7 +41,10 @@ class AskFuture(pykka.Future[T]):
     """A pykka future with a real `await`, a deadline, and exactly one outcome.
 
     Attributes:
-        deadline: moment on the system's clock when waiting ends, `INFINITY` for asks of plain pykka.
+        target: who is asked, None where plain pykka asks.
+        deferred: whether the handler has returned, and the reply comes by itself.
+        timeout: seconds that the asker is willing to wait, `INFINITY` where plain pykka asks.
+        deadline: when that is over, on the system's clock.
     """
 
     # Defaults on the class keep the making of one cheap; so pykka's own __init__ is not called.
@@ -54,14 +57,15 @@ class AskFuture(pykka.Future[T]):
     _timer: TimerHandle | None = None
     _armed = False
     _expected = False
-    _target: Cell | None = None
+    target: Cell | None = None
+    deferred = False
     deadline = INFINITY
     timeout = INFINITY
 
     def __init__(self, target: Cell | None = None, timeout: float = INFINITY) -> None:
         self._open = threading.Lock()
         if target is not None:
-            self._target = target
+            self.target = target
             self.timeout = timeout
             self.deadline = target.system.clock.monotonic() + timeout
 
@@ -85,7 +89,7 @@ class AskFuture(pykka.Future[T]):
 
     def expire(self) -> bool:
         """Give up waiting; returns False if there was an outcome already."""
-        path = self._target.path if self._target is not None else "?"
+        path = self.target.path if self.target is not None else "?"
         return self.fail(AskTimeoutError(path, self.timeout))
 
     def answer(self, value: T | None) -> bool:
@@ -96,8 +100,8 @@ class AskFuture(pykka.Future[T]):
             if self._expected:
                 self._announce()
             return True
-        if isinstance(self._error, AskTimeoutError) and self._target is not None:
-            self._target.system.counters.add(Count.LATE_REPLIES)
+        if isinstance(self._error, AskTimeoutError) and self.target is not None:
+            self.target.system.counters.add(Count.LATE_REPLIES)
         return False
 
     def fail(self, error: BaseException) -> bool:
@@ -164,9 +168,9 @@ class AskFuture(pykka.Future[T]):
 
     def __await__(self) -> Generator[None, None, T]:
         if not self._done:
-            host, target = current_host(), self._target
+            host, target = current_host(), self.target
             if host is not None:
-                host.asking = target
+                host.asking = self
             try:
                 callee = target.host if target is not None else None
                 if callee is not None and callee.parked:
@@ -187,7 +191,7 @@ class AskFuture(pykka.Future[T]):
         if host is None:
             in_time = nap.sleep(self._patience(timeout))
         else:
-            host.asking = self._target
+            host.asking = self
             try:
                 host.refuse_deadlock()
                 with host.on_interrupt(nap.wake):
@@ -215,13 +219,13 @@ class AskFuture(pykka.Future[T]):
 
     def _arm(self) -> None:
         """Have the loop start the timer once it comes round: most replies are there by then."""
-        if not self._armed and self._target is not None and self.deadline != INFINITY:
+        if not self._armed and self.target is not None and self.deadline != INFINITY:
             self._armed = True
-            self._target.system.soon(self._start_timer)
+            self.target.system.soon(self._start_timer)
 
     def _start_timer(self) -> None:
-        if not self._done and self._target is not None:
-            self._timer = self._target.system.clock.call_at(self.deadline, self.expire)
+        if not self._done and self.target is not None:
+            self._timer = self.target.system.clock.call_at(self.deadline, self.expire)
 
     def _patience(self, timeout: float | None) -> float | None:
         if timeout is not None:
@@ -244,8 +248,8 @@ class AskFuture(pykka.Future[T]):
 
     def _cancel_timer(self) -> None:
         timer, self._timer = self._timer, None
-        if timer is not None and self._target is not None:
-            self._target.system.run_on_loop(timer.cancel)
+        if timer is not None and self.target is not None:
+            self.target.system.run_on_loop(timer.cancel)
 
     def _run_callbacks(self) -> None:
         callbacks = self._callbacks

@@ -65,7 +65,7 @@ class Host(pykka.Actor, abc.ABC):
         napping: whether its thread waits for others in the middle of a hook or handler.
         parked: whether its task waits for mail, so that an asker may switch to it directly.
         stop_by: when its children, too, have to be gone.
-        asking: whom its handler waits for at the moment.
+        asking: the reply its hook or handler waits for at the moment.
         letter: the envelope being handled, None for a plain tell.
         watching: the cells whose end it wants to hear of, by path.
     """
@@ -81,7 +81,7 @@ class Host(pykka.Actor, abc.ABC):
     outcome = Cause(CauseKind.STOPPED)
     draining: Drain | None = None
     stop_by = INFINITY
-    asking: Cell | None = None
+    asking: AskFuture[Any] | None = None
     letter: Envelope | None = None
     task: asyncio.Task[Cause]
     _readiness: asyncio.Future[None] | None = None
@@ -171,7 +171,7 @@ class Host(pykka.Actor, abc.ABC):
             if not self.ready:
                 await self.enter()
                 self.started()
-            cause = await self.pump()
+            cause = self.verdict or await self.pump()
         except GeneratorExit:  # the loop itself is being torn down
             raise
         except BaseException as error:  # noqa: BLE001 - becomes the cause, which is counted, logged and reported
@@ -218,7 +218,7 @@ class Host(pykka.Actor, abc.ABC):
         """It ignored even that: cut it off and go on without it."""
         self.system.counters.add(Count.ABANDONED)
         self.actor.log.error("ignores cancellation: abandoned")
-        self._finish(Cause(CauseKind.ABANDONED, "ignored its cancellation"))
+        self.finish(Cause(CauseKind.ABANDONED, "ignored its cancellation"))
 
     async def shut_down(self, by: float = INFINITY) -> None:
         """Ask it to stop, wait as long as its spec allows, cancel, wait, abandon.
@@ -318,12 +318,15 @@ class Host(pykka.Actor, abc.ABC):
         Raises:
             AskDeadlockError: so it is.
         """
-        chain, cell = [self.cell.path], self.asking
-        while cell is not None and cell.path not in chain[1:]:
-            chain.append(cell.path)
-            if cell is self.cell:
+        chain, reply = [self.cell.path], self.asking
+        while reply is not None and not reply.deferred and reply.target is not None:
+            callee = reply.target
+            if callee.path in chain[1:]:
+                return
+            chain.append(callee.path)
+            if callee is self.cell:
                 raise AskDeadlockError(tuple(chain))
-            cell = cell.host.asking if cell.host is not None else None
+            reply = callee.host.asking if callee.host is not None else None
 
     def started(self) -> None:
         """on_start returned."""
@@ -391,12 +394,13 @@ class Host(pykka.Actor, abc.ABC):
         if self.over:
             return
         if task.cancelled():  # before its first step, or by the end of the loop
-            self._finish(self.verdict or Cause(CauseKind.KILLED, "cancelled from outside"))
+            self.finish(self.verdict or Cause(CauseKind.KILLED, "cancelled from outside"))
             return
         error = task.exception()
-        self._finish(Cause.of(error) if error is not None else task.result())
+        self.finish(Cause.of(error) if error is not None else task.result())
 
-    def _finish(self, cause: Cause) -> None:
+    def finish(self, cause: Cause) -> None:
+        """The life is over; whatever still runs of it does not count."""
         self.over = True
         self.outcome = cause
         for future in (self._readiness, self._drained):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from openengine_sidecar.messages.signals import Cause, CauseKind, Terminated
+from openengine_sidecar.messages.signals import Cause, CauseKind, Start, Started, Terminated
 from openengine_sidecar.supervision._cell import Cell
 from openengine_sidecar.supervision._children import adopt, bury
 from openengine_sidecar.supervision._counters import Count
@@ -98,6 +98,8 @@ class Keeper:
 
     def child_started(self, slot: Slot) -> None:
         """It is ready: out of hand."""
+        if slot.cell is not None:
+            self._host.system.signals.add(slot.cell, Started())
         slot.in_hand = False
         slot.ready_at = self._host.system.clock.monotonic()
 
@@ -177,11 +179,13 @@ class Keeper:
     async def _first_start(self, group: Sequence[Slot]) -> None:
         for slot in group:
             try:
-                await self._cell(slot).start()
+                await self._begin(slot)
             except Exception as error:  # noqa: BLE001 - raised again by bring_up
-                self._up.set_exception(error)
+                if not self._up.done():
+                    self._up.set_exception(error)
                 return
-        self._up.set_result(None)
+        if not self._up.done():
+            self._up.set_result(None)
 
     async def _repair(self, culprit: Slot, group: tuple[Slot, ...], replaced: Sequence[asyncio.Task[None]]) -> None:
         if replaced:
@@ -222,17 +226,21 @@ class Keeper:
             temporary = slot.spec.restart is Restart.TEMPORARY
             if temporary and slot.finished:
                 continue
-            cell = self._cell(slot)
-            if cell.incarnation:
-                cell.count_restart(self._plan.budget.window)
             try:
-                await cell.start()
+                await self._begin(slot)
             except Exception as error:  # noqa: BLE001 - counted as an incident, or the end of a temporary child
-                cause = cell.failure or Cause.of(error)
+                cause = self._cell(slot).failure or Cause.of(error)
                 if not temporary:
                     return slot, cause
                 self._retire(slot, cause)
         return None
+
+    async def _begin(self, slot: Slot) -> None:
+        cell = self._cell(slot)
+        if cell.incarnation:
+            cell.count_restart(self._plan.budget.window)
+        self._host.system.signals.add(cell, Start())
+        await cell.start()
 
     def _cell(self, slot: Slot) -> Cell:
         """The address of a child; opened anew for one that had finished."""

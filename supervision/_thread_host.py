@@ -106,6 +106,11 @@ class ThreadHost(Host, pykka.ThreadingActor):  # type: ignore[misc] # _create_ac
             self._queue_last(self.outcome)
         self.task.cancel()
 
+    def finish(self, cause: Cause) -> None:
+        """The life is over."""
+        self.system.threads.discard(self)
+        super().finish(cause)
+
     def is_current(self) -> bool:
         """Whether the calling thread leads this life."""
         return threading.get_ident() == self._thread

@@ -18,7 +18,7 @@ KEPT: Final = 1024
 
 
 class SignalTrace(msgspec.Struct, frozen=True):
-    """A signal at one place of the tree: Drain and Cancel on the way down, Drained and Escalate on the way up."""
+    """A signal at one place of the tree: Start, Drain and Cancel going down; Started, Drained and Escalate going up."""
 
     at: float
     path: str

@@ -128,9 +128,11 @@ class VirtualClock:
 
     def _keep_ticking(self) -> None:
         if not self._ticking and (self._settling or (self._auto_jump and self._timers)):
+            loop = asyncio.get_running_loop()
+            _ready(loop)
             self._ticking = True
             self._quiet = 0
-            asyncio.get_running_loop().call_soon(self._tick)
+            loop.call_soon(self._tick)
 
     def _tick(self) -> None:
         """Runs in every round of the loop until nobody needs to know any more whether it is quiet."""

@@ -305,6 +305,28 @@ async def test_many_threads_may_ask_at_once(stage: Stage, cast: Cast) -> None:
     assert sorted(reply for one in replies for reply in one) == [*range(50), *range(100, 150), *range(200, 250)]
 
 
+async def test_waiting_for_a_deferred_reply_is_no_deadlock(stage: Stage) -> None:
+    promise: concurrent.futures.Future[str] = concurrent.futures.Future()
+
+    class Asks(Actor[str]):
+        async def on_message(self, message: str) -> object:
+            return await stage.ref("b").ask("later", timeout=60.0) if message == "go" else "here"
+
+    class Defers(Actor[str]):
+        async def on_message(self, message: str) -> object:
+            return promise if message == "later" else await stage.ref("a").ask("anybody?", timeout=60.0)
+
+    await stage.spawn(ChildSpec(name="a", factory=Asks))
+    await stage.spawn(ChildSpec(name="b", factory=Defers))
+    first = stage.background(_value(stage.ref("a").ask("go", timeout=60.0)))
+    await stage.clock.settle()
+    second = stage.background(_value(stage.ref("b").ask("ask back", timeout=60.0)))
+    await stage.clock.settle()
+    promise.set_result("at last")
+    assert await first == "at last"
+    assert await second == "here"
+
+
 async def test_a_cancelled_asker_costs_the_callee_nothing(stage: Stage, cast: Cast) -> None:
     gate = Gate()
 

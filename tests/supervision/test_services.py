@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.supervision.cast import Cast, Fail, Say, Who, answer, held_by, incarnation
 
-from openengine_sidecar.messages.signals import CauseKind
+from openengine_sidecar.messages.signals import Cause, CauseKind
 from openengine_sidecar.supervision import (
     Actor,
     ActorSystem,
@@ -280,6 +280,26 @@ async def test_a_system_has_one_root_and_may_be_stopped_twice(cast: Cast) -> Non
     await system.stop()
     assert (await system.terminated()).kind is CauseKind.STOPPED
     assert system.snapshot()[0].state.value == "gone"
+
+
+async def test_a_loop_that_ends_first_still_runs_every_on_stop(cast: Cast) -> None:
+    log: list[Any] = []
+
+    def program() -> None:
+        async def main() -> None:
+            system = ActorSystem()
+            children = [ChildSpec(name=name, factory=cast(on_stop=note_end)) for name in "ab"]
+            await system.start(
+                ChildSpec(name="root", factory=lambda: Supervisor(strategy=Strategy.ONE_FOR_ONE, children=children))
+            )
+
+        asyncio.run(main())
+
+    def note_end(actor: Any, cause: Cause) -> None:
+        log.append((actor.name, cause.kind))
+
+    await asyncio.to_thread(program)
+    assert sorted(log) == [("a", CauseKind.KILLED), ("b", CauseKind.KILLED)]
 
 
 async def test_giving_up_a_start_stops_what_was_started(cast: Cast) -> None:

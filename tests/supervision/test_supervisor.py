@@ -100,6 +100,31 @@ async def test_children_start_in_order_each_ready_before_the_next(stage: Stage, 
     await starting
 
 
+async def test_a_start_can_be_followed_through_the_tree(stage: Stage, cast: Cast) -> None:
+    inner = ChildSpec(
+        name="inner",
+        factory=lambda: Supervisor(
+            strategy=Strategy.ONE_FOR_ONE, children=[ChildSpec(name="leaf", factory=cast.echo(), backoff=AT_ONCE)]
+        ),
+    )
+    await supervise(stage, Strategy.ONE_FOR_ONE, [inner, ChildSpec(name="last", factory=cast.echo())])
+    seen = [(trace.path, type(trace.signal).__name__) for trace in stage.system.signals.recent()]
+    assert seen == [
+        ("/stage/sup/inner", "Start"),
+        ("/stage/sup/inner/leaf", "Start"),
+        ("/stage/sup/inner/leaf", "Started"),
+        ("/stage/sup/inner", "Started"),
+        ("/stage/sup/last", "Start"),
+        ("/stage/sup/last", "Started"),
+    ]
+    await strike(stage, "sup/inner/leaf", TypeError())
+    last = stage.system.signals.recent()[-2:]
+    assert [(trace.path, type(trace.signal).__name__) for trace in last] == [
+        ("/stage/sup/inner", "Escalate"),
+        ("/stage/sup", "Escalate"),
+    ]
+
+
 async def test_children_stop_in_reverse_each_gone_before_the_next(cast: Cast) -> None:
     async with Stage() as stage:
         gates = {name: Gate() for name in "abc"}
