@@ -64,6 +64,7 @@ class Exchange:
         self._config = config
         self._clock = clock
         self._call: GenerationStream | None = None
+        self._engine_done = False
         self._trace: Mapping[str, str] = {}
         self._call_ended = asyncio.Event()
         self._aborting: asyncio.Task[None] | None = None
@@ -94,14 +95,19 @@ class Exchange:
         self._call = call
         self._trace = trace
 
-    def engine_ended(self) -> None:
-        """The engine said its last word: no abort from here on."""
+    def call_ended(self, *, by_engine: bool) -> None:
+        """Nothing more can come on the call.
+
+        Args:
+            by_engine: whether that was the engine's last word: no abort from here on.
+        """
+        self._engine_done = self._engine_done or by_engine
         self._call_ended.set()
 
     @property
     def engine_busy(self) -> bool:
         """Whether the engine may still be working for this request."""
-        return self._call is not None and not self._call_ended.is_set()
+        return self._call is not None and not self._engine_done
 
     def send(self, outputs: Sequence[LLMEngineOutput], *, last: bool) -> None:
         """Hand chunks to the frontend's socket in one write, with the end behind them when these are the last."""
@@ -119,8 +125,8 @@ class Exchange:
         self.phase = Phase.ENDED
 
     async def flush(self) -> None:
-        """Wait while the frontend reads more slowly than the engine writes; not for what is said last."""
-        if self._call_home is not None and self.phase is not Phase.ENDED:
+        """Wait while the frontend reads more slowly than the engine writes; not once an error was said, or it left."""
+        if self._call_home is not None:
             await self._call_home.flush()
 
     def send_error(self, error: RequestError) -> None:
@@ -138,7 +144,7 @@ class Exchange:
 
     def cancel_call(self) -> None:
         """Cancel the engine's call at once."""
-        self._call_ended.set()
+        self.call_ended(by_engine=True)
         if self._call is not None:
             self._call.cancel()
 

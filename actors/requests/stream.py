@@ -183,7 +183,7 @@ class RequestStream(Actor[Never]):
                 await self._forward(batch, rules, translator)
         finally:
             if rules.terminal:
-                self._exchange.engine_ended()
+                self._exchange.call_ended(by_engine=True)
         await self._look_behind(generation, rules)
 
     async def _next(self, generation: GenerationStream) -> Sequence[Event]:
@@ -231,8 +231,7 @@ class RequestStream(Actor[Never]):
     async def _broken(self, error: EngineCallError) -> RequestError:
         exchange, request_id, engine = self._exchange, self._control.id, self._admitted.engine
         release = engine.discovery.schema_release if engine is not None else None
-        if not _may_leave_engine_busy(error):
-            exchange.engine_ended()
+        exchange.call_ended(by_engine=not _may_leave_engine_busy(error))
         if self._cancelled is not None or error.status is not grpc.StatusCode.UNAVAILABLE:
             return error_from_status(request_id, error, release=release)
         if not await self._engine_alive():

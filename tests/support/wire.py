@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import struct
 import uuid
 from contextlib import suppress
@@ -17,6 +18,7 @@ from nats.aio.client import Client
 LOOPBACK = "127.0.0.1"
 PREFIX = struct.Struct(">QQQ")
 ACK_SECONDS = 10.0
+READ_AHEAD = 16 * 1024
 
 
 def frame(header: bytes, body: bytes = b"") -> bytes:
@@ -94,8 +96,12 @@ class CallHomeServer:
         self._server: asyncio.Server
         self._readers: set[asyncio.Task[None]] = set()
 
+    def listening_socket(self) -> socket.socket:
+        """Where it will listen."""
+        return socket.create_server((LOOPBACK, 0))
+
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, LOOPBACK, 0)
+        self._server = await asyncio.start_server(self._serve, sock=self.listening_socket(), limit=READ_AHEAD)
         return self
 
     async def __aexit__(self, *_: object) -> None:
