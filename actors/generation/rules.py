@@ -128,6 +128,10 @@ class StreamRules:
     def _check_complete(self, usage: Usage | None) -> None:
         if usage is None:
             self._broken("missing_usage", "the last event has no usage")
+        if usage.completion_tokens < self.output_tokens:  # repeats; the other way round, hidden stops are counted
+            self._broken(
+                "repeated_tokens", f"{self.output_tokens} tokens came, its usage knows {usage.completion_tokens}"
+            )
         if self._prompt_due:
             self._broken("missing_prompt", "the prompt's logprobs were asked for and did not come")
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
-from tests.generation.builders import ID, call, engine
 
 from openengine_sidecar.messages.engine.discovery import (
     CandidateMode,
@@ -35,6 +34,7 @@ from openengine_sidecar.messages.engine.generation import (
     Tokens,
     Usage,
 )
+from tests.generation.builders import ID, call, engine
 
 U32 = st.integers(0, 2**32 - 1)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

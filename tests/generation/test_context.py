@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.generation.builders import called, nested
 
 from openengine_sidecar.messages.errors import InvalidRequestError
+from tests.generation.builders import called, nested
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from tests.generation.builders import called, merged, nested
 
 from openengine_sidecar.actors.generation.fields import FIELDS, Fate
 from openengine_sidecar.messages.engine.generation import (
@@ -17,6 +16,7 @@ from openengine_sidecar.messages.engine.generation import (
     MediaSource,
     Modality,
 )
+from tests.generation.builders import called, merged, nested
 
 PNG = "data:image/png;base64,iVBORw0KGgo="
 GUIDED = "sampling_options.guided_decoding"

@@ -3,14 +3,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.generation.builders import BARE, STOCK, called, merged, nested, translated
-from tests.generation.test_fields_carried import CARRIED, Carried
 
 from openengine_sidecar.actors.config import RequestConfig
 from openengine_sidecar.actors.generation.fields import FIELDS, Fate, attribute_paths
 from openengine_sidecar.messages.dynamo.request import PreprocessedRequest
 from openengine_sidecar.messages.engine.discovery import Role
 from openengine_sidecar.messages.errors import InvalidRequestError, UnsupportedFeatureError
+from tests.generation.builders import BARE, STOCK, called, merged, nested, translated
+from tests.generation.test_fields_carried import CARRIED, Carried
 
 IMAGE_PART = {"type": "image_url", "image_url": {"url": "", "detail": "high"}}
 REFUSED: dict[str, dict[str, Any]] = {

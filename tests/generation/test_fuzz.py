@@ -11,8 +11,6 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.generation.builders import FULL
-from tests.generation.strategies import CALLS, ENGINES, REQUESTS, TRACES, VALID_REQUESTS, corrupted, streams
 
 from openengine_sidecar.actors.config import RequestConfig
 from openengine_sidecar.actors.generation.request import translate
@@ -28,6 +26,8 @@ from openengine_sidecar.messages.engine.generation import Event, Finished, Gener
 from openengine_sidecar.messages.errors import InvalidRequestError, RequestError, WireError
 from openengine_sidecar.proto.fields import FieldError
 from openengine_sidecar.proto.rev2_dialect.requests import encode
+from tests.generation.builders import FULL
+from tests.generation.strategies import CALLS, ENGINES, REQUESTS, TRACES, VALID_REQUESTS, corrupted, streams
 
 pytestmark = pytest.mark.timeout(3600)
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.generation.builders import but, called, nested
 
 from openengine_sidecar.actors.generation.json_text import MAX_DEPTH, json_text
 from openengine_sidecar.messages.engine.generation import Guide, GuideMode
 from openengine_sidecar.messages.errors import InvalidRequestError, UnsupportedFeatureError
+from tests.generation.builders import but, called, nested
 
 PATH = "sampling_options.guided_decoding"
 ONE_OF_EACH: dict[str, Any] = {

@@ -3,7 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.generation.builders import FULL, but, called, inbound, merged, nested, translated
 
 from openengine_sidecar.actors.config import RequestConfig
 from openengine_sidecar.actors.generation.capabilities import Offer
@@ -12,6 +11,7 @@ from openengine_sidecar.actors.generation.terms import Terms
 from openengine_sidecar.messages.engine.discovery import Discovery, Role
 from openengine_sidecar.messages.engine.generation import MediaItem, MediaSource, Modality
 from openengine_sidecar.messages.errors import InvalidRequestError, UnsupportedFeatureError
+from tests.generation.builders import FULL, but, called, inbound, merged, nested, translated
 
 PNG = "data:image/png;base64,iVBORw0KGgo="
 WAV = "https://host/a.wav"

@@ -4,7 +4,6 @@ import math
 from typing import Any
 
 import pytest
-from tests.generation.builders import USAGE, answered, call, detailed, event, finished, tokens
 
 from openengine_sidecar.actors.generation.response import MAX_HELD_TEXT, ResponseTranslator
 from openengine_sidecar.actors.generation.rules import StreamRules
@@ -36,8 +35,10 @@ from openengine_sidecar.messages.errors import (
     RequestError,
     UnsupportedFeatureError,
 )
+from tests.generation.builders import USAGE, answered, call, detailed, event, finished, tokens
 
 Out = LLMEngineOutput
+MORE = Usage(prompt_tokens=3, completion_tokens=5, total_tokens=8)
 END = Out(
     token_ids=[],
     finish_reason=FinishReason.STOP,
@@ -74,7 +75,7 @@ def test_c16_f46_two_outputs_interleave_with_their_index_and_end_once_each() -> 
         tokens(2, index=1),
         finished(EngineReason.LENGTH, usage=None),
         tokens(3, index=1),
-        finished(index=1),
+        finished(index=1, usage=MORE),
     )
     assert [(item.index, item.token_ids, item.finish_reason) for item in items] == [
         (0, [1], None),
@@ -87,11 +88,11 @@ def test_c16_f46_two_outputs_interleave_with_their_index_and_end_once_each() -> 
 
 
 def test_f46_the_last_tokens_precede_the_terminal_of_the_same_wake_up() -> None:
-    assert [item.token_ids for item in answered(call(), tokens(1, 2, 3), finished())] == [[1, 2, 3], []]
+    assert [item.token_ids for item in answered(call(), tokens(1, 2, 3), finished(usage=MORE))] == [[1, 2, 3], []]
 
 
 def test_f45_a_delta_of_several_tokens_stays_one_item() -> None:
-    assert answered(call(), tokens(1, 2, 3, 4, 5), finished())[0] == Out(token_ids=[1, 2, 3, 4, 5])
+    assert answered(call(), tokens(1, 2, 3, 4, 5), finished(usage=MORE))[0] == Out(token_ids=[1, 2, 3, 4, 5])
 
 
 def test_c18_the_prompts_logprobs_end_up_on_the_terminal() -> None:
@@ -261,7 +262,7 @@ def test_logprobs_are_aligned_with_the_tokens() -> None:
             scored(73, -2.0, 3, Candidate(80, -0.25, "", 1), Candidate(81, -0.75, "r", 2)),
         ),
         detailed(scored(74, -0.25)),
-        finished(),
+        finished(usage=MORE),
     )
     assert [(item.log_probs, item.cum_log_probs) for item in items] == [
         ([-0.5, -2.0], -2.5),
@@ -312,7 +313,7 @@ def test_c71_a_logprob_that_is_no_number_becomes_the_floor(logprob: float) -> No
 @pytest.mark.parametrize("include_stop", [True, False])
 def test_f43_every_list_is_as_long_as_the_tokens(*, include_stop: bool) -> None:
     events = [detailed(scored(72), scored(73)), *([detailed(scored(257))] if include_stop else [])]
-    for item in answered(call(top_n=1), *events, finished(match=StopMatch(token_id=257)))[:-1]:
+    for item in answered(call(top_n=1), *events, finished(match=StopMatch(token_id=257), usage=MORE))[:-1]:
         assert len(item.token_ids) == len(item.log_probs or []) == len(item.top_logprobs or [])
 
 

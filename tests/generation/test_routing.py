@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.generation.builders import BARE, but, called, engine, nested
 
 from openengine_sidecar.messages.engine.discovery import Parallelism
 from openengine_sidecar.messages.errors import InvalidRequestError, UnsupportedFeatureError
+from tests.generation.builders import BARE, but, called, engine, nested
 
 
 @pytest.mark.parametrize("priority", [-(2**31), 0, 2**31 - 1])

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from tests.generation.builders import ID, USAGE, call, event, finished, tokens
 
 from openengine_sidecar.actors.generation.rules import StreamRules
 from openengine_sidecar.messages.engine.discovery import Role
@@ -26,6 +25,7 @@ from openengine_sidecar.messages.engine.generation import (
     Usage,
 )
 from openengine_sidecar.messages.errors import EngineProtocolError
+from tests.generation.builders import ID, USAGE, call, event, finished, tokens
 
 SESSION = KvSession(session_id="s", transfer_backend="nixl", dp_rank=0, wire=b"")
 PROMPT = event(PromptScored(tokens=(TokenDetail(token_id=84),)))
@@ -161,6 +161,12 @@ def test_c70_an_unknown_finish_reason_is_counted() -> None:
 def test_c71_odd_usage_is_counted_and_kept(usage: Usage, oddity: str) -> None:
     rules = judged(call(), [tokens(1, 2), finished(usage=usage)])
     assert (rules.oddities, rules.usage) == ({oddity: 1}, usage)
+
+
+def test_f45_more_tokens_than_its_usage_knows_are_repeats() -> None:
+    with pytest.raises(EngineProtocolError) as violation:
+        judged(call(max_tokens=None), [tokens(1), tokens(1, 2), finished()])
+    assert violation.value.rule == "repeated_tokens"
 
 
 def test_c71_media_may_lengthen_the_prompt() -> None:

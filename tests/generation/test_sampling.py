@@ -3,9 +3,9 @@ from __future__ import annotations
 import math
 
 import pytest
-from tests.generation.builders import BARE, but, called, nested
 
 from openengine_sidecar.messages.errors import InvalidRequestError, UnsupportedFeatureError
+from tests.generation.builders import BARE, but, called, nested
 
 FLOATS = ["temperature", "top_p", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty"]
 

@@ -3,11 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.generation.builders import but, called, nested
 
 from openengine_sidecar.messages.engine.discovery import CandidateMode, LogprobCapability
 from openengine_sidecar.messages.engine.generation import Logprobs
 from openengine_sidecar.messages.errors import UnsupportedFeatureError
+from tests.generation.builders import but, called, nested
 
 SIDES = [("logprobs", "output_logprobs", 20), ("prompt_logprobs", "prompt_logprobs", 5)]
 TOP_N = (CandidateMode.TOP_N,)

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.generation.builders import BARE, CAPABLE, PROMPT, but, called, engine, nested
 
 from openengine_sidecar.actors.config import RequestConfig
 from openengine_sidecar.messages.engine.discovery import Limits
 from openengine_sidecar.messages.errors import InvalidRequestError, UnsupportedFeatureError
+from tests.generation.builders import BARE, CAPABLE, PROMPT, but, called, engine, nested
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,25 @@
+"""An HTTP request from the examples' shell: `request.py URL` gets, `request.py URL -` posts JSON from standard input."""
+
+from __future__ import annotations
+
+import sys
+import urllib.error
+import urllib.request
+
+
+def main(url: str, body: str = "") -> int:
+    """Print the answer; returns 1 for an error status."""
+    data = sys.stdin.buffer.read() if body else None
+    request = urllib.request.Request(url, data=data, headers={"Content-Type": "application/json"})  # noqa: S310 - ours
+    try:
+        with urllib.request.urlopen(request, timeout=60) as reply:  # noqa: S310 - same
+            sys.stdout.write(reply.read().decode())
+    except urllib.error.URLError as error:
+        detail = error.read().decode() if isinstance(error, urllib.error.HTTPError) else str(error)
+        sys.stderr.write(f"{url}: {detail}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
