@@ -3,9 +3,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.engine.caller import Caller
 
 from openengine_sidecar.launch.engine import ReferenceEngine
+from tests.engine.caller import Caller
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.engine.caller import Caller, Request, ask, serving
 
 from openengine_sidecar.launch.engine import ReferenceEngine
+from tests.engine.caller import Caller, Request, ask, serving
 
 NAN = float("nan")
 

@@ -4,12 +4,12 @@ import json
 from typing import Any
 
 import pytest
-from tests.engine.caller import Caller, serving
 
 from openengine_sidecar.launch.engine.core import ANSWERS
 from openengine_sidecar.launch.engine.service import METHODS
 from openengine_sidecar.messages.errors import ConfigurationError
 from openengine_sidecar.proto.rev2 import engine_pb2, lifecycle_pb2, model_pb2, observability_pb2
+from tests.engine.caller import Caller, serving
 
 
 async def engine_info(caller: Caller) -> Any:

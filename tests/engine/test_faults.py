@@ -9,12 +9,12 @@ import grpc
 import grpc.aio
 import pytest
 from google.protobuf.message import DecodeError
-from tests.engine.caller import Answer, Caller, ask, serving
 
 from openengine_sidecar.launch.engine import ReferenceEngine
 from openengine_sidecar.launch.engine.faults import FAULTS, FaultScriptError, parse
 from openengine_sidecar.launch.engine.wire import UNDECODABLE, serialize
 from openengine_sidecar.proto.rev2 import error_pb2, generation_pb2, lifecycle_pb2, observability_pb2
+from tests.engine.caller import Answer, Caller, ask, serving
 
 ECHO = 'You said: "hello".'
 LOGPROBS = {"return_output_logprobs": True, "output_candidates": {"top_n": 1}}

@@ -6,12 +6,12 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.engine.caller import Answer, Caller, Request, ask, serving
 
 from openengine_sidecar.launch.engine import EngineOptions
 from openengine_sidecar.launch.engine.features import FEATURES, granted
 from openengine_sidecar.messages.errors import ConfigurationError
 from openengine_sidecar.proto.rev2 import engine_pb2, generation_pb2, input_pb2, model_pb2
+from tests.engine.caller import Answer, Caller, Request, ask, serving
 
 URL = {"modality": "MODALITY_IMAGE", "url": "http://x/"}
 GUIDES: dict[str, Any] = {

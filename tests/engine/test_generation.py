@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.engine.caller import ASSISTANT, BOS, EOS, TURN_END, USER, Caller, Request, ask, chat, serving
 
 from openengine_sidecar.proto.rev2 import generation_pb2
+from tests.engine.caller import ASSISTANT, BOS, EOS, TURN_END, USER, Caller, Request, ask, chat, serving
 
 LENGTH = generation_pb2.FINISH_REASON_LENGTH
 STOP = generation_pb2.FINISH_REASON_STOP

@@ -8,7 +8,6 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from tests.engine.caller import Answer, Caller, ask, serving
 
 from openengine_sidecar.launch.engine import ReferenceEngine
 from openengine_sidecar.proto.rev2 import (
@@ -19,6 +18,7 @@ from openengine_sidecar.proto.rev2 import (
     lifecycle_pb2,
     observability_pb2,
 )
+from tests.engine.caller import Answer, Caller, ask, serving
 
 ECHO = 'You said: "hello".'
 Session = kv_pb2.KvSessionRef

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 import zmq
 import zmq.asyncio
-from tests.engine.caller import Caller, ask, chat, serving
-from tests.support.waiting import eventually
 
 from openengine_sidecar.launch.engine.command import KV_ENCODINGS
 from openengine_sidecar.launch.engine.kv.encoding import HASHES
 from openengine_sidecar.proto.rev2 import kv_pb2
+from tests.engine.caller import Caller, ask, chat, serving
+from tests.support.waiting import eventually
 
 GRPC: dict[str, Any] = {"kv_events": frozenset({"grpc"}), "kv_block_size": 8}
 ZMQ: dict[str, Any] = {**GRPC, "kv_events": frozenset({"zmq"})}

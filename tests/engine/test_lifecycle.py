@@ -6,10 +6,10 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from tests.engine.caller import Answer, Caller, Request, ask, serving
 
 from openengine_sidecar.launch.engine import ReferenceEngine
 from openengine_sidecar.proto.rev2 import error_pb2, lifecycle_pb2
+from tests.engine.caller import Answer, Caller, Request, ask, serving
 
 Abort = lifecycle_pb2.AbortRequest
 ABORTED = lifecycle_pb2.ABORT_STATUS_ABORTED

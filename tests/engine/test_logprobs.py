@@ -4,9 +4,9 @@ import math
 from typing import Any
 
 import pytest
-from tests.engine.caller import Caller, ask
 
 from openengine_sidecar.proto.rev2 import generation_pb2
+from tests.engine.caller import Caller, ask
 
 TokenInfo = generation_pb2.TokenInfo
 

@@ -6,11 +6,11 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from tests.engine.caller import Caller, ask, serving
 
 from openengine_sidecar.launch.engine.health import HealthScript
 from openengine_sidecar.messages.errors import ConfigurationError
 from openengine_sidecar.proto.rev2 import engine_pb2, lifecycle_pb2, model_pb2, observability_pb2
+from tests.engine.caller import Caller, ask, serving
 
 
 async def health(caller: Caller, **fields: Any) -> lifecycle_pb2.HealthResponse:

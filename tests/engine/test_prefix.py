@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.engine.caller import Caller, ask, serving
 
 from openengine_sidecar.launch.engine.prefix import Block, Hold, Namespace, PrefixCache
+from tests.engine.caller import Caller, ask, serving
 
 LONG = "x" * 60
 

@@ -14,7 +14,6 @@ import aiohttp
 import grpc
 import pytest
 from click.testing import CliRunner
-from tests.engine.caller import Caller, ask
 
 from openengine_sidecar.launch.engine import EngineOptions, ReferenceEngine
 from openengine_sidecar.launch.engine.command import engine as command
@@ -22,6 +21,7 @@ from openengine_sidecar.launch.engine.faults import FAULTS
 from openengine_sidecar.launch.engine.features import FEATURES
 from openengine_sidecar.launch.engine.process import DIED
 from openengine_sidecar.messages.errors import ConfigurationError
+from tests.engine.caller import Caller, ask
 
 COMMAND = (sys.executable, "-m", "openengine_sidecar.launch.engine")
 

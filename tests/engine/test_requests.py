@@ -3,11 +3,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.engine.caller import ask, serving
 
 from openengine_sidecar.launch.engine.prefix import Hold, Namespace, PrefixCache
 from openengine_sidecar.launch.engine.requests import ActiveRequest, RequestTable
 from openengine_sidecar.launch.engine.stats import RequestRecord
+from tests.engine.caller import ask, serving
 
 
 def request(name: str) -> ActiveRequest:

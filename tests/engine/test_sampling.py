@@ -3,12 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.engine.caller import Caller, ask
 
 from openengine_sidecar.launch.engine.distribution import Distribution, Sampler, log_softmax, uniform
 from openengine_sidecar.launch.engine.options import SHIPPED_MODEL
 from openengine_sidecar.launch.engine.tokenizer import load_tokenizer
 from openengine_sidecar.proto.rev2 import generation_pb2
+from tests.engine.caller import Caller, ask
 
 TEXT = "the quick brown fox jumps over the lazy dog"
 ECHO = f'You said: "{TEXT}".'

@@ -3,12 +3,12 @@ from __future__ import annotations
 import grpc
 import grpc.aio
 import pytest
-from tests.engine.caller import Caller, ask, serving
 
 from openengine_sidecar.launch.engine import EngineOptions, ReferenceEngine
 from openengine_sidecar.launch.engine.service import METHODS, SERVICE
 from openengine_sidecar.messages.errors import ConfigurationError
 from openengine_sidecar.proto.rev2 import kv_pb2, openengine_pb2
+from tests.engine.caller import Caller, ask, serving
 
 SCHEMA = openengine_pb2.DESCRIPTOR.services_by_name["OpenEngine"].methods_by_name
 UNBUILT = sorted(name for name, method in METHODS.items() if method.unary is None and method.stream is None)

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.caller import Caller, ask, serving
-from tests.support.waiting import eventually
 
 from openengine_sidecar.launch.engine import ReferenceEngine
 from openengine_sidecar.launch.engine.stats_file import StatsFile
 from openengine_sidecar.launch.engine.window import StatsWindow
 from openengine_sidecar.messages.errors import ConfigurationError
+from tests.engine.caller import Caller, ask, serving
+from tests.support.waiting import eventually
 
 
 async def http(url: str, path: str, method: str = "GET", body: str = "") -> tuple[int, Any]:

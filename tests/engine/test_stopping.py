@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.engine.caller import EOS, Caller, ask, serving
 
 from openengine_sidecar.launch.engine.stopping import Stopper, StopRules
 from openengine_sidecar.proto.rev2 import generation_pb2
+from tests.engine.caller import EOS, Caller, ask, serving
 
 PIECES = [bytes([byte]) for byte in range(256)] + [b""] * 10
 STOP = generation_pb2.FINISH_REASON_STOP

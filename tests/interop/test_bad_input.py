@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.support.openai import OpenAIClient
-from tests.support.site import MODEL, Engine, Lab, Worker
-from tests.support.wire import PREFIX, RawFrontend, frame, request_body
 
 from openengine_sidecar.launch.stack.openai import OpenAIEndpoint
 from openengine_sidecar.launch.stack.ports import free_port
+from tests.support.openai import OpenAIClient
+from tests.support.site import MODEL, Engine, Lab, Worker
+from tests.support.wire import PREFIX, RawFrontend, frame, request_body
 
 pytestmark = pytest.mark.interop
 

@@ -3,12 +3,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
+from openengine_sidecar.launch.stack.openai import OpenAIEndpoint
 from tests.support.leaks import Census
 from tests.support.openai import Answer, OpenAIClient
 from tests.support.site import Lab, Worker
 from tests.support.waiting import eventually
-
-from openengine_sidecar.launch.stack.openai import OpenAIEndpoint
 
 pytestmark = pytest.mark.interop
 

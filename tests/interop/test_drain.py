@@ -5,13 +5,13 @@ import signal
 from dataclasses import dataclass, field
 
 import pytest
+
+from openengine_sidecar.launch.stack.openai import OpenAIEndpoint
 from tests.interop.streams import FOREVER, PACE, begun
 from tests.support.openai import OpenAIClient
 from tests.support.site import Lab
 from tests.support.waiting import eventually
 from tests.support.wire import RawFrontend, request_body
-
-from openengine_sidecar.launch.stack.openai import OpenAIEndpoint
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(90)]
 

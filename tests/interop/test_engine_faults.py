@@ -3,10 +3,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.support.openai import OpenAIClient
-from tests.support.site import Engine, Lab
 
 from openengine_sidecar.launch.stack.openai import OpenAIEndpoint
+from tests.support.openai import OpenAIClient
+from tests.support.site import Engine, Lab
 
 pytestmark = pytest.mark.interop
 

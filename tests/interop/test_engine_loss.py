@@ -3,13 +3,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
+from openengine_sidecar.launch.stack.openai import OpenAIEndpoint
+from openengine_sidecar.launch.stack.ports import free_port
 from tests.interop.streams import FOREVER, PACE, begun
 from tests.support.openai import OpenAIClient
 from tests.support.site import Engine, Lab, Worker
 from tests.support.waiting import eventually
-
-from openengine_sidecar.launch.stack.openai import OpenAIEndpoint
-from openengine_sidecar.launch.stack.ports import free_port
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(90)]
 

@@ -6,10 +6,10 @@ from math import exp
 from typing import Any
 
 import pytest
-from tests.support.openai import CHAT, COMPLETIONS, OpenAIClient
-from tests.support.site import Engine, Lab, Site
 
 from openengine_sidecar.launch.stack.openai import OpenAIEndpoint
+from tests.support.openai import CHAT, COMPLETIONS, OpenAIClient
+from tests.support.site import Engine, Lab, Site
 
 pytestmark = pytest.mark.interop
 

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 from uuid import UUID
 
 import pytest
-from tests.support.openai import Answer, OpenAIClient
-from tests.support.site import Engine, Lab
 
 from openengine_sidecar.launch.stack.openai import OpenAIEndpoint
+from tests.support.openai import Answer, OpenAIClient
+from tests.support.site import Engine, Lab
 
 pytestmark = pytest.mark.interop
 

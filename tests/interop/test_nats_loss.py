@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from openengine_sidecar.launch.stack.openai import OpenAIEndpoint
 from tests.conftest import LONG
 from tests.interop.streams import PACE, begun
 from tests.support.fixtures import showing_logs
@@ -12,8 +14,6 @@ from tests.support.openai import OpenAIClient
 from tests.support.site import Lab, Site, Worker
 from tests.support.waiting import eventually
 from tests.support.wire import RawFrontend, request_body
-
-from openengine_sidecar.launch.stack.openai import OpenAIEndpoint
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 

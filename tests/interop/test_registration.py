@@ -6,13 +6,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+
+from openengine_sidecar.launch.stack.openai import OpenAIEndpoint
 from tests.conftest import LONG
 from tests.support.openai import Answer, OpenAIClient
 from tests.support.site import Lab, Worker
 from tests.support.waiting import eventually
 from tests.support.wire import RawFrontend, request_body
-
-from openengine_sidecar.launch.stack.openai import OpenAIEndpoint
 
 pytestmark = pytest.mark.interop
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.support.openai import OpenAIClient
-from tests.support.waiting import eventually
 
 from openengine_sidecar.launch.stack.openai import OpenAIEndpoint
 from openengine_sidecar.launch.stack.ports import free_port
+from tests.support.openai import OpenAIClient
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(90)]
 

@@ -11,13 +11,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import msgspec
 import pytest
-from tests.launch.test_tree_view import actor
 
 from openengine_sidecar.actors.config import ReporterConfig, WorkerIdentity
 from openengine_sidecar.actors.reporter.actor import Reporter
 from openengine_sidecar.launch import cli, tree_screen
 from openengine_sidecar.launch.tree_view import lines
 from openengine_sidecar.supervision import ActorState, ActorSystem, ChildSpec
+from tests.launch.test_tree_view import actor
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 

@@ -10,12 +10,12 @@ from urllib.request import urlopen
 
 import boto3
 import pytest
-from tests.lora.hub import Hub
-from tests.lora.proxy import CuttingProxy
-from tests.lora.s3 import S3, ServerInfo
 
 from openengine_sidecar.launch.stack.ports import free_port
 from openengine_sidecar.launch.stack.process import Process, Program
+from tests.lora.hub import Hub
+from tests.lora.proxy import CuttingProxy
+from tests.lora.s3 import S3, ServerInfo
 
 START_SECONDS = 60.0
 

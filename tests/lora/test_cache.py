@@ -9,12 +9,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.lora import neighbour
 
 from openengine_sidecar.actors.lora.cache import AdapterCache, Lease, Recipe
 from openengine_sidecar.actors.lora.cancel import CancelToken
 from openengine_sidecar.actors.lora.ticket import Hold, Ticket, read_size
 from openengine_sidecar.messages.errors import LoraCacheError, LoraCancelledError, LoraRefusedError, LoraSourceError
+from tests.lora import neighbour
 
 SIZE = 1000
 

@@ -4,12 +4,12 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from tests.lora.adapters import ADAPTER, CONFIG, LIMITS, QUICK, WEIGHTS, FakeSource, Reports, read_adapter
 
 from openengine_sidecar.actors.lora.cancel import CancelToken
 from openengine_sidecar.actors.lora.config import TransferConfig
 from openengine_sidecar.actors.lora.download import Errand, Progress, download, persist
 from openengine_sidecar.messages.errors import LoraCancelledError, LoraSourceError
+from tests.lora.adapters import ADAPTER, CONFIG, LIMITS, QUICK, WEIGHTS, FakeSource, Reports, read_adapter
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.lora.adapters import ADAPTER, CONFIG, LIMITS, QUICK, Reports, read_adapter
-from tests.lora.hub import Hub
 
 from openengine_sidecar.actors.lora.cache import AdapterCache
 from openengine_sidecar.actors.lora.cancel import CancelToken
 from openengine_sidecar.actors.lora.config import LoraConfig
 from openengine_sidecar.actors.lora.fetch import FetchedAdapter, Fetcher
 from openengine_sidecar.messages.errors import LoraRefusedError, LoraSourceError
+from tests.lora.adapters import ADAPTER, CONFIG, LIMITS, QUICK, Reports, read_adapter
+from tests.lora.hub import Hub
 
 WEIGHTS = "adapter_model.safetensors"
 ADDRESS = "hf://owner/adapter"

@@ -3,13 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.lora.adapters import LIMITS, QUICK, Reports, write_adapter
 
 from openengine_sidecar.actors.lora.cache import AdapterCache
 from openengine_sidecar.actors.lora.cancel import CancelToken
 from openengine_sidecar.actors.lora.config import LoraConfig
 from openengine_sidecar.actors.lora.fetch import FetchedAdapter, Fetcher
 from openengine_sidecar.messages.errors import LoraRefusedError
+from tests.lora.adapters import LIMITS, QUICK, Reports, write_adapter
 
 
 @pytest.fixture

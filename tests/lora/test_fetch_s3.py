@@ -7,9 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.lora import fetching
-from tests.lora.adapters import ADAPTER, CONFIG, LIMITS, QUICK, Reports, read_adapter
-from tests.lora.s3 import S3
 
 from openengine_sidecar.actors.lora.cache import AdapterCache
 from openengine_sidecar.actors.lora.cancel import CancelToken
@@ -17,6 +14,9 @@ from openengine_sidecar.actors.lora.config import LoraConfig
 from openengine_sidecar.actors.lora.download import Progress
 from openengine_sidecar.actors.lora.fetch import FetchedAdapter, Fetcher
 from openengine_sidecar.messages.errors import LoraCacheError, LoraCancelledError, LoraRefusedError, LoraSourceError
+from tests.lora import fetching
+from tests.lora.adapters import ADAPTER, CONFIG, LIMITS, QUICK, Reports, read_adapter
+from tests.lora.s3 import S3
 
 LARGE: Mapping[str, bytes] = {**ADAPTER, "adapter_model.safetensors": bytes(range(256)) * 2000, "empty": b""}
 WEIGHTS = "adapter_model.safetensors"

@@ -5,10 +5,10 @@ from pathlib import PurePosixPath
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.lora.adapters import LIMITS
 
 from openengine_sidecar.actors.lora.listing import Listing, ListingBuilder, RemoteFile
 from openengine_sidecar.messages.errors import LoraRefusedError
+from tests.lora.adapters import LIMITS
 
 
 def file(path: str, size: int = 1, tag: str = "t") -> RemoteFile:

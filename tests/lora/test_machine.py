@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.lora.world import World, adapter, path_of
 
 from openengine_sidecar.actors.lora.ids import lora_name_to_id
 from openengine_sidecar.actors.lora.machine import AdapterMachine, IllegalEventError
@@ -22,6 +21,7 @@ from openengine_sidecar.actors.lora.steps import (
     WithdrawFailed,
 )
 from openengine_sidecar.actors.lora.table import LoraTable
+from tests.lora.world import World, adapter, path_of
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from tests.lora.world import World
 
 from openengine_sidecar.actors.lora.steps import Phase, Report
+from tests.lora.world import World
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.lora.world import World, adapter
 
 from openengine_sidecar.actors.lora.ids import lora_name_to_id
 from openengine_sidecar.actors.lora.steps import Phase
 from openengine_sidecar.actors.lora.table import LoraTable
 from openengine_sidecar.messages.engine.lora import LoraAdapter
+from tests.lora.world import World, adapter
 
 ONE_ID = ("adapter-36748", "adapter-51988")
 

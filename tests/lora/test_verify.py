@@ -5,11 +5,11 @@ import socket
 from pathlib import Path
 
 import pytest
-from tests.lora.adapters import ADAPTER, CONFIG, LIMITS, WEIGHTS, write_adapter
 
 from openengine_sidecar.actors.lora.config import AdapterLimits
 from openengine_sidecar.actors.lora.verify import Contents, verify
 from openengine_sidecar.messages.errors import LoraRefusedError
+from tests.lora.adapters import ADAPTER, CONFIG, LIMITS, WEIGHTS, write_adapter
 
 
 def check(directory: Path, limits: AdapterLimits = LIMITS) -> Contents:

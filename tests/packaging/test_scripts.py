@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from tests.packaging.test_wheel import ROOT, tracked
 
 SHEBANG = b"#!/"

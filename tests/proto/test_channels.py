@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.proto.engine import Config, answering, connected, engine_info, serving
 
 from openengine_sidecar.actors.config import EngineConfig
 from openengine_sidecar.messages.errors import ConfigurationError
 from openengine_sidecar.proto.channels import channel_options, open_channel, parse_endpoint
 from openengine_sidecar.proto.rev2_dialect import Method, Revision2
+from tests.proto.engine import Config, answering, connected, engine_info, serving
 
 REV2 = Revision2()
 PEERS_MINIMUM_PING_INTERVAL_MS = 300_000

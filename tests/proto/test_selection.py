@@ -4,12 +4,12 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.proto.engine import answering, connected, engine_info, refusing
 
 from openengine_sidecar.messages.errors import DiscoveryError
 from openengine_sidecar.proto.dialect import EngineCallError
 from openengine_sidecar.proto.rev2_dialect import Method, Revision2
 from openengine_sidecar.proto.selection import DIALECTS, select_dialect
+from tests.proto.engine import answering, connected, engine_info, refusing
 
 
 class Foreign(Revision2):

@@ -7,6 +7,13 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+
+from openengine_sidecar.messages.engine.generation import Event, Finished, FinishReason, GenerateCall, Tokens
+from openengine_sidecar.proto.channels import open_channel
+from openengine_sidecar.proto.dialect import EngineCallError, GenerationStream, Oversized, UndecodableError
+from openengine_sidecar.proto.rev2.engine_pb2 import EngineInfo
+from openengine_sidecar.proto.rev2.generation_pb2 import FINISH_REASON_LENGTH, GenerateResponse
+from openengine_sidecar.proto.rev2_dialect import Method, Revision2
 from tests.proto.engine import (
     KIBIBYTE,
     Config,
@@ -19,13 +26,6 @@ from tests.proto.engine import (
     serving,
     streaming,
 )
-
-from openengine_sidecar.messages.engine.generation import Event, Finished, FinishReason, GenerateCall, Tokens
-from openengine_sidecar.proto.channels import open_channel
-from openengine_sidecar.proto.dialect import EngineCallError, GenerationStream, Oversized, UndecodableError
-from openengine_sidecar.proto.rev2.engine_pb2 import EngineInfo
-from openengine_sidecar.proto.rev2.generation_pb2 import FINISH_REASON_LENGTH, GenerateResponse
-from openengine_sidecar.proto.rev2_dialect import Method, Revision2
 
 REV2 = Revision2()
 CALL = GenerateCall(request_id="r", model="m", token_ids=[1])

@@ -3,16 +3,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.reporter.facts import (
-    CONNECTED,
-    DISCONNECTED,
-    DOWN,
-    EVERYTHING,
-    NOT_SERVING,
-    REGISTERED,
-    UP,
-    WITHDRAWN,
-)
 
 from openengine_sidecar.actors.reporter.health_state import (
     LONGEST_REASON,
@@ -23,6 +13,16 @@ from openengine_sidecar.actors.reporter.health_state import (
 )
 from openengine_sidecar.messages.engine.control import HealthCheck, HealthState
 from openengine_sidecar.messages.facts import EngineDown, EngineHealth
+from tests.reporter.facts import (
+    CONNECTED,
+    DISCONNECTED,
+    DOWN,
+    EVERYTHING,
+    NOT_SERVING,
+    REGISTERED,
+    UP,
+    WITHDRAWN,
+)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.reporter.facts import DOWN, EVERYTHING, NOT_SERVING, UP, WITHDRAWN
 
 from openengine_sidecar.actors.config import WorkerIdentity
 from openengine_sidecar.actors.reporter.health_state import HealthBook
@@ -12,6 +11,7 @@ from openengine_sidecar.actors.reporter.metrics import Metrics
 from openengine_sidecar.messages.engine.control import HealthState
 from openengine_sidecar.messages.engine.generation import Usage
 from openengine_sidecar.messages.facts import EngineHealth, Outcome, StreamEnded
+from tests.reporter.facts import DOWN, EVERYTHING, NOT_SERVING, UP, WITHDRAWN
 
 IDENTITY = WorkerIdentity(instance_id=0xABC, namespace="ns", component="c", endpoint="e")
 LABELS = {"dynamo_namespace": "ns", "dynamo_component": "c", "dynamo_endpoint": "e", "worker_id": "abc"}

@@ -11,8 +11,6 @@ import aiohttp
 import pytest
 from loguru import logger
 from prometheus_client.parser import text_string_to_metric_families
-from tests.reporter.facts import CONNECTED, DOWN, EVERYTHING, NOT_SERVING, REGISTERED, UP, WITHDRAWN
-from tests.support.waiting import eventually
 
 from openengine_sidecar.actors.config import ReporterConfig, WorkerIdentity
 from openengine_sidecar.actors.reporter import extras
@@ -22,6 +20,8 @@ from openengine_sidecar.messages.engine.control import HealthState
 from openengine_sidecar.messages.errors import ConfigurationError
 from openengine_sidecar.messages.facts import EngineHealth, Outcome, StreamEnded
 from openengine_sidecar.supervision import Actor, ActorSystem, ChildSpec, Restart, Strategy, Supervisor
+from tests.reporter.facts import CONNECTED, DOWN, EVERYTHING, NOT_SERVING, REGISTERED, UP, WITHDRAWN
+from tests.support.waiting import eventually
 
 IDENTITY = WorkerIdentity(instance_id=0xABC, endpoint="generate")
 ON = ReporterConfig(port=0)

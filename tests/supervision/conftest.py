@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 from loguru import logger
-from tests.supervision.cast import Cast
 
 from openengine_sidecar.supervision.testing import Probe, Stage
+from tests.supervision.cast import Cast
 
 
 @pytest.fixture(params=["loop", "thread"])

@@ -5,9 +5,9 @@ import re
 from typing import Any
 
 import pytest
-from tests.engine.caller import Answer, Caller, Request, ask, chat
 
 from openengine_sidecar.proto.rev2 import generation_pb2
+from tests.engine.caller import Answer, Caller, Request, ask, chat
 
 STOP = generation_pb2.FINISH_REASON_STOP
 

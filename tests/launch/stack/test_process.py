@@ -8,10 +8,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.support.waiting import eventually
 
 from openengine_sidecar.launch.stack.errors import ProcessFailedError, ProgramMissingError
 from openengine_sidecar.launch.stack.process import Process, Program
+from tests.support.waiting import eventually
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
 POLITE = "import time; print('up', flush=True); time.sleep(60)"

@@ -5,7 +5,6 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.proto.engine import Reply, answering, connected, engine_info, refusing, streaming, wire
 
 from openengine_sidecar.messages.engine.control import AbortOutcome, Health, HealthCheck, HealthState, Load, RankLoad
 from openengine_sidecar.messages.engine.generation import (
@@ -28,6 +27,7 @@ from openengine_sidecar.proto.rev2.lifecycle_pb2 import (
 from openengine_sidecar.proto.rev2.lifecycle_pb2 import HealthCheck as WireCheck
 from openengine_sidecar.proto.rev2.observability_pb2 import LoadInfo, RankLoadInfo
 from openengine_sidecar.proto.rev2_dialect import Method, Revision2
+from tests.proto.engine import Reply, answering, connected, engine_info, refusing, streaming, wire
 
 REV2 = Revision2()
 TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=b"}

@@ -4,7 +4,6 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.proto.engine import RELEASE, Handler, answering, connected, discoverable, engine_info, refusing, wire
 
 from openengine_sidecar.messages.engine.discovery import (
     CandidateMode,
@@ -31,6 +30,7 @@ from openengine_sidecar.proto.rev2.model_pb2 import (
 )
 from openengine_sidecar.proto.rev2_dialect import Method, Revision2
 from openengine_sidecar.proto.rev2_dialect.discovery import check_model
+from tests.proto.engine import RELEASE, Handler, answering, connected, discoverable, engine_info, refusing, wire
 
 REV2 = Revision2()
 

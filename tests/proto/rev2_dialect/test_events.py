@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from google.protobuf.message import DecodeError
-from tests.proto.engine import wire
 
 from openengine_sidecar.messages.engine.generation import (
     Candidate,
@@ -43,6 +42,7 @@ from openengine_sidecar.proto.rev2.generation_pb2 import StopMatch as WireStopMa
 from openengine_sidecar.proto.rev2.generation_pb2 import Usage as WireUsage
 from openengine_sidecar.proto.rev2.kv_pb2 import KvSessionRef
 from openengine_sidecar.proto.rev2_dialect.events import decode_detailed, decode_plain
+from tests.proto.engine import wire
 
 
 def _decoded(*, detailed: bool = False, **fields: Any) -> Event:

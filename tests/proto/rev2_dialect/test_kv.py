@@ -6,7 +6,6 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.proto.engine import Reply, answering, connected, refusing, streaming, wire
 
 from openengine_sidecar.messages.engine.kv import (
     AllBlocksCleared,
@@ -21,6 +20,7 @@ from openengine_sidecar.messages.engine.kv import (
 from openengine_sidecar.proto.dialect import EngineCallError, UndecodableError
 from openengine_sidecar.proto.rev2 import error_pb2, kv_pb2
 from openengine_sidecar.proto.rev2_dialect import Method, Revision2
+from tests.proto.engine import Reply, answering, connected, refusing, streaming, wire
 
 REV2 = Revision2()
 SUBSCRIBE = Method.SUBSCRIBE_KV_EVENTS

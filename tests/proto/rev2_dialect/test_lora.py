@@ -5,7 +5,6 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.proto.engine import Reply, answering, connected, refusing
 
 from openengine_sidecar.messages.engine.lora import LoraAdapter, LoraListing, LoraOutcome, LoraStatus
 from openengine_sidecar.proto.dialect import EngineCallError, UndecodableError
@@ -13,6 +12,7 @@ from openengine_sidecar.proto.fields import FieldError
 from openengine_sidecar.proto.rev2.lora_pb2 import ListLorasResponse, LoadLoraResponse, UnloadLoraResponse
 from openengine_sidecar.proto.rev2.lora_pb2 import LoraAdapter as WireAdapter
 from openengine_sidecar.proto.rev2_dialect import Method, Revision2
+from tests.proto.engine import Reply, answering, connected, refusing
 
 REV2 = Revision2()
 ADAPTER = LoraAdapter(name="my/lora", id=7, path="/adapters/my")
