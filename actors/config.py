@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from openengine_sidecar.messages.engine.discovery import Role
 
-MEBIBYTE = 1024 * 1024
+KIBIBYTE = 1024
+MEBIBYTE = 1024 * KIBIBYTE
+DEFAULT_COMPONENT = "backend"
+PREFILL_COMPONENT = "prefill"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerIdentity:
-    """Where this worker stands in Dynamo, and the instance id it draws once per process (positive, 63 bit)."""
+    """Where this worker stands in Dynamo, and the instance id it draws once per process (positive, 63 bit).
+
+    `component_by_role` lets a prefill worker whose component is the default one stand in PREFILL_COMPONENT instead.
+    """
 
     instance_id: int
     namespace: str = "dynamo"
-    component: str = "backend"
+    component: str = DEFAULT_COMPONENT
     endpoint: str = "generate"
+    component_by_role: bool = True
+
+    def serving(self, role: Role | None) -> WorkerIdentity:
+        """The identity of a worker of this role: the frontend pairs components, so the two halves need one each."""
+        if role is Role.PREFILL and self.component_by_role and self.component == DEFAULT_COMPONENT:
+            return replace(self, component=PREFILL_COMPONENT)
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +62,8 @@ class RequestConfig:
     idle_timeout: float | None = None  # silence between two events; None waits for ever
     abort_timeout: float = 5.0
     abort_attempts: int = 3
+    decode_cancel_hold: float = 10.0  # how long a cancelled decode may wait for its engine to take the KV over
+    max_session_bytes: int = 256 * KIBIBYTE  # of a KV session on its way from prefill to decode
     cancel_timeout: float = 2.0  # how long an aborted stream may take to end by itself before its call is cancelled
     max_frame_bytes: int = 64 * MEBIBYTE
     context_length: int | None = None  # overrides what the engine advertises

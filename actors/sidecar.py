@@ -14,7 +14,9 @@ from openengine_sidecar.actors.reporter.actor import MAILBOX, Reporter
 from openengine_sidecar.actors.requests.gate import MAILBOX as GATE_MAILBOX
 from openengine_sidecar.actors.requests.gate import RequestGate
 from openengine_sidecar.actors.requests.stream import StreamContext
+from openengine_sidecar.messages.engine.discovery import Role
 from openengine_sidecar.messages.errors import ConfigurationError, DiscoveryError
+from openengine_sidecar.messages.facts import EngineUp
 from openengine_sidecar.messages.signals import Cause
 from openengine_sidecar.supervision import (
     INFINITY,
@@ -59,6 +61,12 @@ def sidecar_spec(config: SidecarConfig, system: ActorSystem, restarts: RestartBu
     )
 
 
+def _role(config: SidecarConfig, system: ActorSystem) -> Role | None:
+    """The role served as, for those who start after the engine's connection: it is known by then."""
+    up = system.facts.last(EngineUp)
+    return config.engine.role if up is None else up.role
+
+
 def _serving_children(config: SidecarConfig, system: ActorSystem) -> tuple[ChildSpec, ...]:
     client = EngineClient(config.engine.endpoint)
     store = FileStore(config.discovery)  # one for all lives of the Registrar: it owns the records
@@ -72,14 +80,18 @@ def _serving_children(config: SidecarConfig, system: ActorSystem) -> tuple[Child
         ),
         ChildSpec(
             name="gate",
-            factory=lambda: RequestGate(config.identity, config.nats, context, config.admission, config.drain),
+            factory=lambda: RequestGate(
+                config.identity.serving(_role(config, system)), config.nats, context, config.admission, config.drain
+            ),
             ready_timeout=INFINITY,
             shutdown=30.0,
             mailbox=GATE_MAILBOX,
         ),
         ChildSpec(
             name="registrar",
-            factory=lambda: Registrar(config.identity, config.model, store, system.ref(f"{SERVING}/gate")),
+            factory=lambda: Registrar(
+                config.identity.serving(_role(config, system)), config.model, store, system.ref(f"{SERVING}/gate")
+            ),
         ),
     )
 

@@ -34,6 +34,7 @@ def sidecar_config(values: Mapping[str, object]) -> SidecarConfig:
     identity["instance_id"] = draw_instance_id()
     if suffix := values.get("namespace_worker_suffix"):
         identity["namespace"] = with_suffix(identity.get("namespace") or default_of("identity.namespace"), str(suffix))
+    identity["component_by_role"] = "component" not in identity
     discovery.setdefault("root", default_store())
     config = SidecarConfig(**{name: SECTIONS[name](**fields) for name, fields in sections.items()})
     _check_store(config.discovery)

@@ -20,6 +20,7 @@ SidecarError
     ├── EngineLostError           the engine is gone or draining
     ├── StreamBrokenError         this stream broke, the engine lives
     │   └── EngineProtocolError   the engine broke a rule of the contract
+    ├── HandoffError              prefill and decode do not fit each other
     └── EngineFailureError        the engine failed inside
 """
 
@@ -222,6 +223,16 @@ class EngineProtocolError(StreamBrokenError):
     def __init__(self, request_id: str, rule: str, problem: str) -> None:
         super().__init__(request_id, problem)
         self.rule = rule
+
+
+class HandoffError(RequestError):
+    """The two halves of a disaggregated request do not fit: the KV session is missing, misplaced or not this engine's.
+
+    The client cannot help it, and neither can another attempt at the same pair.
+    """
+
+    error_type = "Unknown"
+    status = 500
 
 
 class EngineFailureError(RequestError):

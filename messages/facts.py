@@ -63,13 +63,40 @@ class Outcome(StrEnum):
     REFUSED = "refused"
 
 
+class KvEnd(StrEnum):
+    """What became of the KV that one half of a disaggregated request answered for.
+
+    DELIVERED: the prefill's session went up to the frontend. TAKEN: the decode engine has it. ABORTED: the prefill was
+    aborted before there was a session. RELEASED: the engine freed it, told by session. GONE: the engine did not know
+    it any more. LEFT: nobody could free it, the engine's own time-out will.
+    """
+
+    DELIVERED = "delivered"
+    TAKEN = "taken"
+    ABORTED = "aborted"
+    RELEASED = "released"
+    GONE = "gone"
+    LEFT = "left"
+
+
+class HoldEnd(StrEnum):
+    """What ended the wait of a cancelled decode for its engine to take the KV over."""
+
+    FIRST_TOKEN = "first_token"  # noqa: S105 - a moment, not a secret
+    TERMINAL = "terminal"
+    DEADLINE = "deadline"
+    SHUTDOWN = "shutdown"
+
+
 class StreamEnded(msgspec.Struct, frozen=True, kw_only=True):
     """One request ended.
 
     Attributes:
         error: class name of the error for FAILED and REFUSED, else empty.
         rule: the contract's rule that the engine broke, else empty.
-        aborts: logical aborts sent to the engine: 0 or 1.
+        aborts: logical aborts by request id sent to the engine: 0 or 1.
+        kv: what became of the KV of a disaggregated request; None where there was none to answer for.
+        hold: what ended the hold of a cancelled decode; None where nothing was held.
         ttft: seconds from acknowledgement to the first token, None without one.
         duration: seconds from acknowledgement to the end.
     """
@@ -82,5 +109,7 @@ class StreamEnded(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     output_tokens: int = 0
     aborts: int = 0
+    kv: KvEnd | None = None
+    hold: HoldEnd | None = None
     ttft: float | None = None
     duration: float = 0.0

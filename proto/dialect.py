@@ -10,7 +10,7 @@ import grpc.aio
 
 from openengine_sidecar.messages.engine.control import AbortOutcome, Health, Load
 from openengine_sidecar.messages.engine.discovery import Discovery
-from openengine_sidecar.messages.engine.generation import Event, GenerateCall
+from openengine_sidecar.messages.engine.generation import Event, GenerateCall, KvSession
 from openengine_sidecar.messages.engine.kv import KvBatch, KvEventSource
 from openengine_sidecar.messages.engine.lora import LoraAdapter, LoraListing, LoraOutcome
 from openengine_sidecar.messages.errors import SidecarError
@@ -151,6 +151,22 @@ class Dialect(Protocol):
         Args:
             channel: where to ask.
             request_id: the id that `generate` was given.
+            timeout: seconds.
+            trace: W3C headers of the request, as in GenerateCall.
+
+        Raises:
+            EngineCallError: any other status.
+        """
+        ...
+
+    async def abort_session(
+        self, channel: grpc.aio.Channel, session: KvSession, *, timeout: float, trace: Mapping[str, str] | None = None
+    ) -> AbortOutcome:
+        """Abort whatever a KV session holds, and whoever uses it; answered and failing like `abort`.
+
+        Args:
+            channel: where to ask.
+            session: as it came; its bytes are sent untouched.
             timeout: seconds.
             trace: W3C headers of the request, as in GenerateCall.
 

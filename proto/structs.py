@@ -32,6 +32,16 @@ def fill_struct(struct: Struct, values: Mapping[str, object], *, path: str) -> N
     _fill_object(struct, values, path, 1)
 
 
+def check_exact(struct: Struct, *, path: str) -> None:
+    """Make sure that JSON carries a peer's Struct as it is.
+
+    Raises:
+        FieldError: a NaN, an infinity, or a number above 2^53, which may have been rounded; named by its path.
+    """
+    for key, value in struct.fields.items():
+        _check_value(value, f"{path}.{key}")
+
+
 def struct_text(struct: Struct) -> str:
     """Write a peer's Struct as one bounded line of JSON, for people."""
     return peer_text(json.dumps(_plain_object(struct), ensure_ascii=False), limit=MESSAGE_LIMIT)
@@ -78,6 +88,22 @@ def _exact(number: float, path: str) -> float:
     if not math.isfinite(number):
         raise FieldError(path, f"{number} is not a JSON number")
     return float(number)
+
+
+def _check_value(value: Value, path: str) -> None:
+    match value.WhichOneof("kind"):
+        case "number_value":
+            number = value.number_value
+            if abs(number) > MAX_EXACT_INTEGER:  # an infinity, too
+                raise FieldError(path, "the number is above 2^53 and may have been rounded; it must travel as text")
+            _exact(number, path)
+        case "struct_value":
+            check_exact(value.struct_value, path=path)
+        case "list_value":
+            for index, item in enumerate(value.list_value.values):
+                _check_value(item, f"{path}[{index}]")
+        case _:
+            pass
 
 
 def _plain_object(struct: Struct) -> dict[str, object]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import grpc.aio
 
 from openengine_sidecar.messages.engine.control import AbortOutcome
-from openengine_sidecar.messages.engine.generation import GenerateCall
+from openengine_sidecar.messages.engine.generation import GenerateCall, KvSession
 from openengine_sidecar.messages.errors import EngineLostError
 from openengine_sidecar.proto.dialect import Dialect, GenerationStream
 
@@ -33,6 +33,7 @@ class EngineClient:
         self._attachment: Attachment | None = None
         self._turn = 0
         self._abort_supported = True
+        self._session_abort_supported = True
 
     @property
     def attached(self) -> bool:
@@ -42,7 +43,7 @@ class EngineClient:
     def attach(self, attachment: Attachment) -> None:
         """Take the channels; only their owner calls this."""
         self._attachment = attachment
-        self._abort_supported = True
+        self._abort_supported = self._session_abort_supported = True
 
     def detach(self) -> None:
         """Forget the channels; only their owner calls this, before it closes them."""
@@ -58,6 +59,25 @@ class EngineClient:
         attachment = self._attached(call.request_id)
         self._turn = (self._turn + 1) % len(attachment.streams)
         return attachment.dialect.generate(attachment.streams[self._turn], call)
+
+    @property
+    def aborts_sessions(self) -> bool:
+        """Whether aborts by KV session are worth asking for: no engine has answered one with UNIMPLEMENTED yet."""
+        return self._session_abort_supported
+
+    async def abort_session(self, session: KvSession, *, timeout: float, trace: Mapping[str, str]) -> AbortOutcome:
+        """Abort whatever a KV session holds; UNSUPPORTED is remembered and not asked again.
+
+        Raises:
+            EngineLostError: no engine is attached.
+            EngineCallError: the call failed.
+        """
+        attachment = self._attached("of KV session " + session.session_id)
+        if not self._session_abort_supported:
+            return AbortOutcome.UNSUPPORTED
+        outcome = await attachment.dialect.abort_session(attachment.control, session, timeout=timeout, trace=trace)
+        self._session_abort_supported = outcome is not AbortOutcome.UNSUPPORTED
+        return outcome
 
     async def abort(self, request_id: str, *, timeout: float, trace: Mapping[str, str]) -> AbortOutcome:
         """Abort one request by its engine-side id; UNSUPPORTED is remembered and not asked again.

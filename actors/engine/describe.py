@@ -51,13 +51,16 @@ def serving_role(discovery: Discovery, config: EngineConfig) -> Role:
     """Decide the role to serve as: the configured one, else the engine's, else aggregated.
 
     Raises:
-        DiscoveryError: the two contradict each other.
+        DiscoveryError: the two contradict each other, or the engine cannot hand KV over.
     """
     wanted, said = config.role, discovery.role
     if wanted is not None and said is not None and wanted is not said:
         problem = f"it serves as {said.value}, this worker is configured as {wanted.value}"
         raise DiscoveryError(config.endpoint, problem)
-    return wanted or said or Role.AGGREGATED
+    role = wanted or said or Role.AGGREGATED
+    if role is not Role.AGGREGATED and discovery.kv_connector is not None and discovery.kv_connector.enabled is False:
+        raise DiscoveryError(config.endpoint, f"its KV connector is off, so it cannot serve as {role.value}")
+    return role
 
 
 def require_same_engine(old: Discovery, new: Discovery, endpoint: str) -> None:

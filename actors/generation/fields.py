@@ -188,7 +188,14 @@ _ROUTING = (
         "kv.data_parallel_rank",
         need.DATA_PARALLEL,
         client="nvext.dp_rank",
-        note="within the advertised ranks; the first one needs nothing and is not sent to a single rank",
+        note="within the advertised ranks; the first one needs nothing and is not sent to a single rank; "
+        "on a decode worker the session's rank decides",
+    ),
+    _carried(
+        "routing.prefill_dp_rank",
+        "kv.data_parallel_rank",
+        need.DATA_PARALLEL,
+        note="on a prefill worker, before dp_rank; elsewhere the router's business",
     ),
     _carried("routing.cache_salt", "kv.cache_salt", need.CACHE_SALT, client="cache_salt, nvext.cache_salt"),
     *(
@@ -197,7 +204,6 @@ _ROUTING = (
             "backend_instance_id",
             "prefill_worker_id",
             "decode_worker_id",
-            "prefill_dp_rank",
             "expected_output_tokens",
             "priority_jump",
             "strict_priority",
@@ -261,9 +267,19 @@ _CACHE = (
     ),
 )
 
-_HANDOFF = tuple(
-    _refused(name, "this worker serves whole requests")
-    for name in ("prefill_result", "bootstrap_info", "encoder_result")
+_HANDOFF = (
+    _carried(
+        "prefill_result.disaggregated_params",
+        "kv.session",
+        note="on a decode worker, which needs it and checks it against the engine's connector; elsewhere refused",
+    ),
+    _carried(
+        "prefill_result.prompt_tokens_details",
+        "(usage)",
+        note="on a decode worker: the cached prompt tokens of the answer's usage",
+    ),
+    _refused("bootstrap_info", "both halves meet in the handoff: revision 2 has no rendezvous of its own"),
+    _refused("encoder_result", "there are no encode workers"),
 )
 
 _OTHERS = (

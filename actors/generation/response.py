@@ -49,9 +49,16 @@ class _Output:
 
 
 class ResponseTranslator:
-    """Translates the events of one stream, each accepted by its rules before; what follows the end is passed over."""
+    """Translates the events of one stream, each accepted by its rules before; what follows the end is passed over.
 
-    def __init__(self, call: GenerateCall) -> None:
+    Args:
+        call: what the engine was asked.
+        prefilled: prompt tokens that the prefill half found cached, which is what the request's usage tells; None
+            where there was none, or it did not say.
+    """
+
+    def __init__(self, call: GenerateCall, *, prefilled: int | None = None) -> None:
+        self._prefilled = prefilled
         outputs = call.sampling.num_sequences or 1
         self._request_id = call.request_id
         self._several = outputs > 1
@@ -135,9 +142,7 @@ class ResponseTranslator:
     def _finished(self, body: Finished, usage: Usage | None) -> LLMEngineOutput:
         index = body.index or 0
         if body.reason is EngineReason.CANCELLED:
-            said = f": {body.message}" if body.message else ""
-            problem = f"the engine cancelled output {index} by itself{said}"
-            raise EngineCancelledError(self._request_id, problem)
+            raise cancelled_by_engine(self._request_id, body)
         self._left -= 1
         output = self._outputs[index]
         return LLMEngineOutput(
@@ -146,7 +151,7 @@ class ResponseTranslator:
             finish_reason=_finish_reason(body),
             stop_reason=_stop_reason(body.match),
             index=index if self._several else None,
-            completion_usage=None if usage is None else _completion_usage(usage),
+            completion_usage=None if usage is None else completion_usage(usage, prefilled=self._prefilled),
             engine_data=None if self._left else self._engine_data,
         )
 
@@ -166,8 +171,16 @@ def _stop_reason(match: StopMatch | None) -> str | int | None:
     return match.eos_token_id if match.token_id is None else match.token_id
 
 
-def _completion_usage(usage: Usage) -> CompletionUsage:
-    cached, reasoning = usage.cached_prompt_tokens, usage.reasoning_tokens
+def cancelled_by_engine(request_id: str, body: Finished) -> EngineCancelledError:
+    """The error of an output that the engine cut short by itself."""
+    said = f": {body.message}" if body.message else ""
+    return EngineCancelledError(request_id, f"the engine cancelled output {body.index or 0} by itself{said}")
+
+
+def completion_usage(usage: Usage, *, prefilled: int | None = None) -> CompletionUsage:
+    """Translates the engine's count; the prefill half's number of cached tokens, where known, stands for its own."""
+    cached = usage.cached_prompt_tokens if prefilled is None else prefilled
+    reasoning = usage.reasoning_tokens
     return CompletionUsage(
         prompt_tokens=usage.prompt_tokens,
         completion_tokens=usage.completion_tokens,

@@ -6,7 +6,6 @@ from openengine_sidecar.actors.generation.extra import ExtraArgs
 from openengine_sidecar.actors.generation.terms import Terms
 from openengine_sidecar.messages.dynamo.request import Routing
 
-_RANK = "routing.dp_rank"
 _SALT = "routing.cache_salt"
 _HIDDEN = "(a secret)"
 _BYPASS = "extra_args.bypass_prefix_cache"
@@ -33,8 +32,8 @@ def priority(routing: Routing, terms: Terms) -> int | None:
     return hint if hint is not None and terms.keep_hint("routing.priority", hint) else None
 
 
-def data_parallel_rank(routing: Routing, terms: Terms) -> int | None:
-    """Translates the rank that the router chose.
+def data_parallel_rank(name: str, rank: int | None, terms: Terms) -> int | None:
+    """Translates a rank that the router chose; `name` is its field.
 
     The KV router names a rank for every worker, also for one with a single rank; that one is not sent.
 
@@ -42,17 +41,15 @@ def data_parallel_rank(routing: Routing, terms: Terms) -> int | None:
         InvalidRequestError: a rank that the engine does not have.
         UnsupportedFeatureError: a rank other than the first, of an engine without data parallelism.
     """
-    rank, parallelism = routing.dp_rank, terms.offer.discovery.parallelism
     if rank is None:
         return None
-    start = parallelism.data_start_rank or 0
-    if not terms.permits(_RANK, rank):
-        if rank not in {0, start}:
-            terms.require(_RANK, rank)
+    ranks = terms.offer.discovery.parallelism.ranks
+    if not terms.permits(name, rank):
+        if rank not in {0, ranks.start}:
+            terms.require(name, rank)
         return None
-    last = start + (parallelism.data or 1) - 1
-    if not start <= rank <= last:
-        terms.reject(_RANK, rank, f"the engine's ranks are {start} to {last}")
+    if rank not in ranks:
+        terms.reject(name, rank, f"the engine's ranks are {ranks.start} to {ranks.stop - 1}")
     return rank
 
 

@@ -20,13 +20,28 @@ def stopping(request: PreprocessedRequest, terms: Terms) -> Stopping:
         InvalidRequestError: the prompt leaves no room, or a bound contradicts another.
         UnsupportedFeatureError: the engine does not make that many tokens, or cannot keep stops in its output.
     """
+    conditions = request.stop_conditions
+    max_tokens = _max_tokens(conditions.max_tokens, len(request.token_ids), terms)
+    return _stopping(request, terms, max_tokens, _min_tokens(conditions.min_tokens, max_tokens, terms))
+
+
+def prefill_stopping(request: PreprocessedRequest, terms: Terms) -> Stopping:
+    """Translates the stops of a prefill: one token, whatever was asked for, and no least number of them.
+
+    Raises:
+        InvalidRequestError: the prompt leaves no room for it.
+        UnsupportedFeatureError: the engine cannot keep stops in its output.
+    """
+    return _stopping(request, terms, _max_tokens(1, len(request.token_ids), terms), None)
+
+
+def _stopping(request: PreprocessedRequest, terms: Terms, max_tokens: int | None, min_tokens: int | None) -> Stopping:
     conditions, include_stop = request.stop_conditions, request.sampling_options.include_stop_str_in_output
     if include_stop:
         terms.require(_INCLUDE_STOP, include_stop)
-    max_tokens = _max_tokens(conditions.max_tokens, len(request.token_ids), terms)
     return Stopping(
         max_tokens=max_tokens,
-        min_tokens=_min_tokens(conditions.min_tokens, max_tokens, terms),
+        min_tokens=min_tokens,
         stop_texts=_stop_texts(conditions.stop or [], terms),
         stop_token_ids=_stop_token_ids(conditions, terms, include_stop=include_stop is True),
         ignore_eos=conditions.ignore_eos,

@@ -12,7 +12,7 @@ from openengine_sidecar.actors.config import RequestConfig
 from openengine_sidecar.actors.generation.capabilities import Offer
 from openengine_sidecar.actors.generation.fields import FIELDS, Fate, attribute_paths
 from openengine_sidecar.messages.dynamo.request import InboundRequest, PreprocessedRequest
-from openengine_sidecar.messages.errors import InvalidRequestError, UnsupportedFeatureError
+from openengine_sidecar.messages.errors import HandoffError, InvalidRequestError, UnsupportedFeatureError
 
 _SHOWN = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 60
@@ -75,6 +75,14 @@ class Terms:
             UnsupportedFeatureError: always.
         """
         raise UnsupportedFeatureError(self.request_id, f"{_named(name)} is {_shown(value)}: {problem}")
+
+    def mismatch(self, problem: str) -> Never:
+        """Ends the request because the two halves of a disaggregated pair do not fit.
+
+        Raises:
+            HandoffError: always.
+        """
+        raise HandoffError(self.request_id, problem)
 
     def refuse_what_cannot_travel(self, inbound: InboundRequest) -> None:
         """Refuses every field that says something and that the table does not let pass.

@@ -32,6 +32,7 @@ class CallHomeConnection(asyncio.Protocol):
         self._closed = asyncio.get_running_loop().create_future()
         self._open = True
         self._held_back = True
+        self._whole = True
 
     @classmethod
     async def dial(cls, address: CallHome, on_gone: Callable[[str], None], *, timeout: float) -> Self:
@@ -58,6 +59,8 @@ class CallHomeConnection(asyncio.Protocol):
         """Queue frames; dropped once the frontend is gone (its request is over)."""
         if self._open:
             self._transport.write(frames)
+        else:
+            self._whole = False
 
     async def flush(self) -> None:
         """Wait while the frontend reads more slowly than we write."""
@@ -69,12 +72,15 @@ class CallHomeConnection(asyncio.Protocol):
         self._held_back = False
         self._writable.set()
 
-    async def finish(self, *, timeout: float) -> None:
+    async def finish(self, *, timeout: float) -> bool:
         """Say no more, let what was written drain, wait for the frontend's FIN, close.
 
         Args:
             timeout: seconds without any progress after which the wait ends. What the kernel holds by then is still
                 delivered; what it could not even take from us is lost.
+
+        Returns:
+            Whether everything that was written has left for the frontend, as far as this side can see.
         """
         self._open = False
         unsent = sys.maxsize
@@ -82,11 +88,12 @@ class CallHomeConnection(asyncio.Protocol):
             left = self._transport.get_write_buffer_size()
             if left == 0:
                 self._transport.close()
-                return
+                return self._whole
             if left >= unsent:
                 self._transport.abort()
-                return
+                return False
             unsent = left
+        return self._whole
 
     def abandon(self) -> None:
         """Drop the connection without another word."""
@@ -123,6 +130,7 @@ class CallHomeConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone; before the end that means the client is, too."""
+        self._whole = self._whole and exc is None
         self.let_go()
         if not self._closed.done():
             self._closed.set_result(None)

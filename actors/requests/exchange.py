@@ -6,19 +6,17 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
-import grpc
-import tenacity
 from loguru import logger
 
 from openengine_sidecar.actors.config import RequestConfig
 from openengine_sidecar.actors.engine.client import EngineClient
 from openengine_sidecar.actors.requests.call_home import CallHomeConnection
+from openengine_sidecar.actors.requests.engine_side import EngineSide
 from openengine_sidecar.messages.dynamo.control import Codec, ControlHeader
 from openengine_sidecar.messages.dynamo.encoding import ENCODERS, ResponseEncoder
 from openengine_sidecar.messages.dynamo.response import LLMEngineOutput
-from openengine_sidecar.messages.engine.control import AbortOutcome
-from openengine_sidecar.messages.errors import EngineLostError, RequestError, WireError
-from openengine_sidecar.proto.dialect import EngineCallError, GenerationStream
+from openengine_sidecar.messages.errors import RequestError, WireError
+from openengine_sidecar.proto.dialect import GenerationStream
 from openengine_sidecar.supervision import Clock
 
 CONCLUDE_FIN_TIMEOUT = 1.0
@@ -37,12 +35,12 @@ class Phase(Enum):
 class Exchange:
     """What must be ended when a request ends, in whatever way it does.
 
-    The frontend gets exactly one terminal, unless it is gone; the engine gets at most one logical abort, with bounded
-    retries, and its call is cancelled on its own terminal or when `cancel_timeout` has passed.
+    The frontend gets exactly one terminal, unless it is gone; the engine gets at most one logical abort, and is told to
+    let a KV session go that nobody else answers for.
 
     Attributes:
+        engine: the engine's end.
         phase: how far the request has come; ENDED once the frontend's terminal is decided.
-        aborts: logical aborts sent: 0 or 1.
         dialled: done once the call-home connection stands, or never will.
         closed: whether both ends have ended.
     """
@@ -51,23 +49,26 @@ class Exchange:
         self, control: ControlHeader, engine_id: str, client: EngineClient, config: RequestConfig, clock: Clock
     ) -> None:
         self.request_id = control.id
-        self.engine_id = engine_id
+        self.engine = EngineSide(control.id, engine_id, client, config, clock)
         self.phase = Phase.ACCEPTED
-        self.aborts = 0
         self.dialled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.closed = False
         self._address = control.call_home
         self._encoder = _encoder(control)
         self._call_home: CallHomeConnection | None = None
         self._unsent = b""
-        self._client = client
         self._config = config
-        self._clock = clock
-        self._call: GenerationStream | None = None
-        self._engine_done = False
-        self._trace: Mapping[str, str] = {}
-        self._call_ended = asyncio.Event()
-        self._aborting: asyncio.Task[None] | None = None
+        self._answered = False
+
+    @property
+    def engine_id(self) -> str:
+        """The request's id at the engine."""
+        return self.engine.engine_id
+
+    @property
+    def aborts(self) -> int:
+        """Logical aborts by request id sent: 0 or 1."""
+        return self.engine.aborts
 
     async def dial(self, on_gone: Callable[[str], None]) -> None:
         """Connect to the frontend; what was decided to be said meanwhile is said at once.
@@ -90,28 +91,14 @@ class Exchange:
             call_home.abandon()
 
     def opened(self, call: GenerationStream, trace: Mapping[str, str]) -> None:
-        """The engine is about to hear of the request; its abort will carry the same trace headers."""
+        """The engine is about to hear of the request; its aborts will carry the same trace headers."""
         self.phase = Phase.OPENING
-        self._call = call
-        self._trace = trace
-
-    def call_ended(self, *, by_engine: bool) -> None:
-        """Nothing more can come on the call.
-
-        Args:
-            by_engine: whether that was the engine's last word: no abort from here on.
-        """
-        self._engine_done = self._engine_done or by_engine
-        self._call_ended.set()
-
-    @property
-    def engine_busy(self) -> bool:
-        """Whether the engine may still be working for this request."""
-        return self._call is not None and not self._engine_done
+        self.engine.opened(call, trace)
 
     def send(self, outputs: Sequence[LLMEngineOutput], *, last: bool) -> None:
         """Hand chunks to the frontend's socket in one write, with the end behind them when these are the last."""
         self._write(self._encoder.outputs(outputs) + (self._encoder.end if last else b""))
+        self._answered = last
         self.phase = Phase.ENDED if last else Phase.STREAMING
 
     def send_value(self, value: object, *, annotated: bool) -> None:
@@ -142,25 +129,12 @@ class Exchange:
         if self._call_home is not None:
             self._call_home.abandon()
 
-    def cancel_call(self) -> None:
-        """Cancel the engine's call at once."""
-        self.call_ended(by_engine=True)
-        if self._call is not None:
-            self._call.cancel()
-
-    def start_abort(self, *, still_read: bool) -> None:
-        """Send the one abort, unless the engine never heard of the request or is done with it.
-
-        Args:
-            still_read: whether somebody reads the call to its end; it may then get there by itself.
-        """
-        if self.engine_busy and self._aborting is None:
-            self.aborts = 1
-            self._aborting = asyncio.create_task(self._abort(still_read=still_read), name=f"abort {self.engine_id}")
-
     async def close(self, *, fin_timeout: float) -> None:
         """Wait, within bounds, until both sides have ended in good order; cancelled, it can be called again."""
-        await asyncio.gather(self._settle(), self._hang_up(fin_timeout))
+        _, arrived = await asyncio.gather(self.engine.settle(), self._hang_up(fin_timeout))
+        if self._answered and arrived:
+            self.engine.custody.delivered()
+        await self.engine.release()
         self.closed = True
 
     async def conclude(self, error: RequestError) -> None:
@@ -172,7 +146,8 @@ class Exchange:
             return
         if self.phase is not Phase.ENDED:
             self.send_error(error)
-        self.start_abort(still_read=False)
+        self.engine.hurry()
+        self.engine.start_abort(still_read=False)
         if not self.dialled.done():
             await self._dial_once()
         await self.close(fin_timeout=CONCLUDE_FIN_TIMEOUT)
@@ -193,48 +168,8 @@ class Exchange:
         except OSError as error:
             logger.bind(request_id=self.request_id).warning("its frontend does not answer: {}", error)
 
-    async def _settle(self) -> None:
-        if self._aborting is not None:
-            await asyncio.wait((self._aborting,))  # which outlives whoever waits
-        self.cancel_call()
-
-    async def _hang_up(self, timeout: float) -> None:
-        if self._call_home is not None:
-            await self._call_home.finish(timeout=timeout)
-
-    async def _abort(self, *, still_read: bool) -> None:
-        """Tell the engine; cancel the call on its terminal, on time-out, or when telling was in vain."""
-        timer = self._clock.call_at(self._clock.monotonic() + self._config.cancel_timeout, self.cancel_call)
-        try:
-            if await self._tell_engine() and still_read:
-                await self._call_ended.wait()
-        finally:
-            timer.cancel()
-            self.cancel_call()
-
-    async def _tell_engine(self) -> bool:
-        retrying = tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception(_unreached),
-            stop=tenacity.stop_after_attempt(self._config.abort_attempts),
-            wait=tenacity.wait_random_exponential(multiplier=0.1, max=1.0),
-            sleep=self._clock.sleep,
-            reraise=True,
-        )
-        log = logger.bind(request_id=self.request_id)
-        try:
-            outcome: AbortOutcome = await retrying(
-                self._client.abort, self.engine_id, timeout=self._config.abort_timeout, trace=self._trace
-            )
-        except (EngineCallError, EngineLostError) as error:
-            log.warning("abort of {} did not reach the engine: {}", self.engine_id, error)
-            return False
-        if outcome is AbortOutcome.UNSPECIFIED:
-            log.warning("abort of {} was answered without a status", self.engine_id)
-        return outcome is not AbortOutcome.UNSUPPORTED
-
-
-def _unreached(error: BaseException) -> bool:
-    return isinstance(error, EngineCallError) and error.status is grpc.StatusCode.UNAVAILABLE
+    async def _hang_up(self, timeout: float) -> bool:
+        return self._call_home is not None and await self._call_home.finish(timeout=timeout)
 
 
 def _nobody_minds(reason: str) -> None:

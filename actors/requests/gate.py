@@ -201,6 +201,8 @@ class RequestGate(Actor[GateMail]):
                 outcome=Outcome.FAILED,
                 error=type(error).__name__,
                 aborts=exchange.aborts,
+                kv=exchange.engine.custody.end,
+                hold=exchange.engine.hold,
             )
         )
         self._forget(name)

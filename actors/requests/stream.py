@@ -12,15 +12,16 @@ import grpc
 from openengine_sidecar.actors.config import RequestConfig
 from openengine_sidecar.actors.engine.client import EngineClient
 from openengine_sidecar.actors.engine.connection import Suspect
-from openengine_sidecar.actors.generation.request import translate
-from openengine_sidecar.actors.generation.response import ResponseTranslator
+from openengine_sidecar.actors.generation.handoff import session_in
+from openengine_sidecar.actors.generation.legs import Translator
+from openengine_sidecar.actors.generation.request import Translation, translate
 from openengine_sidecar.actors.generation.rules import StreamRules
+from openengine_sidecar.actors.requests.custody import custody_of
 from openengine_sidecar.actors.requests.exchange import Exchange, Phase
 from openengine_sidecar.actors.requests.protocol import Admitted, CancelReason
-from openengine_sidecar.messages.dynamo.request import decode_request
+from openengine_sidecar.messages.dynamo.request import InboundRequest, decode_request
 from openengine_sidecar.messages.dynamo.response import LLMEngineOutput
-from openengine_sidecar.messages.engine.discovery import Role
-from openengine_sidecar.messages.engine.generation import Event, GenerateCall
+from openengine_sidecar.messages.engine.generation import Event
 from openengine_sidecar.messages.errors import (
     DiscoveryError,
     EngineLostError,
@@ -66,6 +67,14 @@ class StreamContext:
     config: RequestConfig
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A request that was understood: the engine as it was then, and what to ask it."""
+
+    engine: EngineUp
+    translation: Translation
+
+
 class RequestStream(Actor[Never]):
     """Owns the engine's call and the call-home socket of one request, and moves tokens between them itself.
 
@@ -97,6 +106,8 @@ class RequestStream(Actor[Never]):
     async def on_cancel(self, cancel: Cancel) -> None:
         """Stop both ends; the first reason counts, and nothing happens after the end."""
         exchange = self._exchange
+        if cancel.reason != CancelReason.CLIENT_GONE:
+            exchange.engine.hurry()
         if self._cancelled is not None or exchange.phase is Phase.ENDED:
             return
         self._cancelled = cancel.reason
@@ -107,9 +118,9 @@ class RequestStream(Actor[Never]):
             self._error = EngineLostError(self._control.id, f"cancelled: {cancel.reason}")
             exchange.send_error(self._error)
         if cancel.reason == CancelReason.ENGINE_LOST:
-            exchange.cancel_call()
+            exchange.engine.cancel_call()
         else:
-            exchange.start_abort(still_read=True)
+            exchange.engine.start_abort(still_read=True)
 
     async def on_stop(self, cause: Cause) -> None:
         """Leave nothing behind, whatever ended this actor."""
@@ -126,19 +137,18 @@ class RequestStream(Actor[Never]):
                 self.log.log("INFO" if error.client_fault else "WARNING", "{}: {}", type(error).__name__, error)
                 self._error = error
                 self._exchange.send_error(error)
-                self._exchange.start_abort(still_read=False)
+                self._exchange.engine.start_abort(still_read=False)
         await self._exchange.close(fin_timeout=FIN_TIMEOUT)
         self._tell(self._error)
         self.stop()
 
     async def _serve(self) -> None:
+        understood = self._understood()
         await self._dial()
-        if self._exchange.phase is Phase.ENDED:
-            return
-        engine = self._admitted.engine
-        if engine is None:
-            raise EngineLostError(self._control.id, "the engine is down")
-        await self._stream(self._translated(engine), engine.role)
+        if isinstance(understood, RequestError):
+            raise understood
+        if self._exchange.phase is not Phase.ENDED:
+            await self._stream(understood)
 
     async def _dial(self) -> None:
         try:
@@ -152,27 +162,40 @@ class RequestStream(Actor[Never]):
         self.log.debug("{}", reason)
         self.ref.cancel(CancelReason.CLIENT_GONE)
 
-    def _translated(self, engine: EngineUp) -> GenerateCall:
-        admitted = self._admitted
+    def _understood(self) -> Work | RequestError:
+        """Read the request before anything else is done: whatever it came with is answered for from here on."""
+        engine = self._admitted.engine
+        if engine is None:
+            return EngineLostError(self._control.id, "the engine is down")
         try:
-            inbound = decode_request(admitted.body, self._control.codec)
+            inbound = self._read()
+            self._exchange.engine.entrust(custody_of(engine.role, session_in(inbound.request), engine.discovery))
+            return Work(engine, self._translated(inbound, engine))
+        except RequestError as error:
+            return error
+
+    def _read(self) -> InboundRequest:
+        try:
+            return decode_request(self._admitted.body, self._control.codec)
         except WireError as error:
             raise InvalidRequestError(self._control.id, str(error)) from error
+
+    def _translated(self, inbound: InboundRequest, engine: EngineUp) -> Translation:
         translation = translate(
             inbound,
             request_id=self._exchange.engine_id,
             discovery=engine.discovery,
             role=engine.role,
             config=self._context.config,
-            trace=admitted.trace,
+            trace=self._admitted.trace,
         )
         for hint in translation.dropped:
             self.log.info("hint {} dropped: the engine does not know it", hint)
-        return translation.call
+        return translation
 
-    async def _stream(self, call: GenerateCall, role: Role) -> None:
-        rules = self._rules = StreamRules(call, role)
-        translator = ResponseTranslator(call)
+    async def _stream(self, work: Work) -> None:
+        call, translator = work.translation.call, work.translation.translator
+        rules = self._rules = StreamRules(call, work.engine.role)
         generation = self._context.client.generate(call)
         self._exchange.opened(generation, call.trace)
         try:
@@ -183,7 +206,7 @@ class RequestStream(Actor[Never]):
                 await self._forward(batch, rules, translator)
         finally:
             if rules.terminal:
-                self._exchange.call_ended(by_engine=True)
+                self._exchange.engine.call_ended(by_engine=True)
         await self._look_behind(generation, rules)
 
     async def _next(self, generation: GenerationStream) -> Sequence[Event]:
@@ -198,11 +221,12 @@ class RequestStream(Actor[Never]):
         except EngineCallError as error:
             raise await self._broken(error) from error
 
-    async def _forward(self, batch: Sequence[Event], rules: StreamRules, translator: ResponseTranslator) -> None:
+    async def _forward(self, batch: Sequence[Event], rules: StreamRules, translator: Translator) -> None:
         outputs: list[LLMEngineOutput] = []
         whole = False
         try:
             for event in batch:
+                self._exchange.engine.saw(event)
                 rules.accept(event)
                 outputs.extend(translator.outputs(event))
             whole = True
@@ -231,11 +255,11 @@ class RequestStream(Actor[Never]):
     async def _broken(self, error: EngineCallError) -> RequestError:
         exchange, request_id, engine = self._exchange, self._control.id, self._admitted.engine
         release = engine.discovery.schema_release if engine is not None else None
-        exchange.call_ended(by_engine=not _may_leave_engine_busy(error))
+        exchange.engine.call_ended(by_engine=not _may_leave_engine_busy(error))
         if self._cancelled is not None or error.status is not grpc.StatusCode.UNAVAILABLE:
             return error_from_status(request_id, error, release=release)
         if not await self._engine_alive():
-            exchange.cancel_call()
+            exchange.engine.cancel_call()
             return EngineLostError(request_id, str(error))
         if exchange.phase is Phase.OPENING:
             return error_from_status(request_id, error, release=release)
@@ -270,6 +294,8 @@ class RequestStream(Actor[Never]):
                 usage=rules.usage if rules is not None else None,
                 output_tokens=rules.output_tokens if rules is not None else 0,
                 aborts=exchange.aborts,
+                kv=exchange.engine.custody.end,
+                hold=exchange.engine.hold,
                 ttft=self._first_token_at - self._accepted_at if self._first_token_at is not None else None,
                 duration=now - self._accepted_at,
             )

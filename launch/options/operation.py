@@ -96,6 +96,19 @@ _REQUEST_SETTINGS: tuple[Setting, ...] = (
         "How long an aborted stream may take to end before its call is cancelled.",
     ),
     _REQUESTS.own(
+        "--decode-cancel-hold-secs",
+        "requests.decode_cancel_hold",
+        kinds.SECONDS_OR_ZERO,
+        "How long a cancelled decode may wait for its engine to take the prefill's KV over, so that none is stranded. "
+        "Engines that abort by KV session need no such wait.",
+    ),
+    _REQUESTS.own(
+        "--max-session-bytes",
+        "requests.max_session_bytes",
+        kinds.BYTES,
+        "Largest KV session carried from prefill to decode.",
+    ),
+    _REQUESTS.own(
         "--max-frame-bytes", "requests.max_frame_bytes", kinds.BYTES, "Largest frame of a request or an answer."
     ),
     _REQUESTS.switch(

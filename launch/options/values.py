@@ -128,7 +128,7 @@ def one_of(*supported: str, later: Sequence[str] = ()) -> Callable[[str], str]:
     return read
 
 
-_served_role = one_of(Role.AGGREGATED.value, later=("prefill", "decode", "encode"))
+_served_role = one_of(*(role.value for role in Role), later=("encode",))
 _log_format = one_of("text", "json")
 
 

@@ -46,7 +46,7 @@ _ENGINE_SETTINGS: tuple[Setting, ...] = (
         "--disaggregation-mode",
         "DYN_DISAGGREGATION_MODE",
         kinds.ROLE,
-        "Role to serve as; unset takes what the engine says. Only agg is served in this release.",
+        "Role to serve as; unset takes what the engine says, or agg where it does not say. Must not contradict it.",
         "engine.role",
     ),
     _ENGINE.refused(
@@ -124,7 +124,13 @@ _IDENTITY_SETTINGS: tuple[Setting, ...] = (
         kinds.NAME,
         "Appended to the namespace as -SUFFIX unless it ends so already.",
     ),
-    _IDENTITY.dynamo("--component", "DYN_COMPONENT", kinds.NAME, "Component within it.", "identity.component"),
+    _IDENTITY.dynamo(
+        "--component",
+        "DYN_COMPONENT",
+        kinds.NAME,
+        "Component within it; unset lets a prefill worker stand in prefill.",
+        "identity.component",
+    ),
     _IDENTITY.dynamo("--endpoint", "DYN_ENDPOINT", kinds.NAME, "Endpoint that takes requests.", "identity.endpoint"),
 )
 

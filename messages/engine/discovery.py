@@ -74,6 +74,14 @@ class Parallelism(msgspec.Struct, frozen=True, kw_only=True):
     data_rank: int | None = None
     data_start_rank: int | None = None
 
+    @property
+    def ranks(self) -> range:
+        """The data-parallel ranks that the engine's endpoint serves: a lone rank of a group serves one."""
+        if self.data_start_rank is None and self.data_rank is not None:
+            return range(self.data_rank, self.data_rank + 1)
+        start = self.data_start_rank or 0
+        return range(start, start + (self.data or 1))
+
 
 class KvConnector(msgspec.Struct, frozen=True, kw_only=True):
     """KV transfer as the engine advertises it."""

@@ -123,6 +123,22 @@ class KvSession(msgspec.Struct, frozen=True, kw_only=True):
     wire: bytes
 
 
+class KvEndpoint(msgspec.Struct, frozen=True):
+    """Where a session's KV can be fetched."""
+
+    host: str
+    port: int
+    protocol: str
+
+
+class KvSessionContent(msgspec.Struct, frozen=True, kw_only=True):
+    """A session, and what of it a carrier may judge. `attributes` is one bounded line of JSON, for people."""
+
+    session: KvSession
+    endpoints: tuple[KvEndpoint, ...] = ()
+    attributes: str = "{}"
+
+
 class GenerateCall(msgspec.Struct, frozen=True, kw_only=True):
     """One generation, ready to be put on the wire by a dialect.
 

@@ -22,21 +22,28 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.openengine_sidecar/proto/handoff/session.proto\x12\x1aopenengine_sidecar.handoff\"S\n\x0cResponseView\x12\x43\n\rprefill_ready\x18\x04 \x01(\x0b\x32,.openengine_sidecar.handoff.PrefillReadyView\":\n\x10PrefillReadyView\x12\x17\n\nkv_session\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x42\r\n\x0b_kv_session\"D\n\x0bRequestView\x12\x35\n\x02kv\x18\x08 \x01(\x0b\x32).openengine_sidecar.handoff.KvOptionsView\"\xcb\x01\n\rKvOptionsView\x12\x14\n\x07session\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x12\x1f\n\x12\x64\x61ta_parallel_rank\x18\x02 \x01(\rH\x01\x88\x01\x01\x12 \n\x13\x62ypass_prefix_cache\x18\x03 \x01(\x08H\x02\x88\x01\x01\x12\x17\n\ncache_salt\x18\x04 \x01(\tH\x03\x88\x01\x01\x42\n\n\x08_sessionB\x15\n\x13_data_parallel_rankB\x16\n\x14_bypass_prefix_cacheB\r\n\x0b_cache_saltb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.openengine_sidecar/proto/handoff/session.proto\x12\x1aopenengine_sidecar.handoff\x1a\x1cgoogle/protobuf/struct.proto\"S\n\x0cResponseView\x12\x43\n\rprefill_ready\x18\x04 \x01(\x0b\x32,.openengine_sidecar.handoff.PrefillReadyView\":\n\x10PrefillReadyView\x12\x17\n\nkv_session\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x42\r\n\x0b_kv_session\"D\n\x0bRequestView\x12\x35\n\x02kv\x18\x08 \x01(\x0b\x32).openengine_sidecar.handoff.KvOptionsView\"\xcb\x01\n\rKvOptionsView\x12\x14\n\x07session\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x12\x1f\n\x12\x64\x61ta_parallel_rank\x18\x02 \x01(\rH\x01\x88\x01\x01\x12 \n\x13\x62ypass_prefix_cache\x18\x03 \x01(\x08H\x02\x88\x01\x01\x12\x17\n\ncache_salt\x18\x04 \x01(\tH\x03\x88\x01\x01\x42\n\n\x08_sessionB\x15\n\x13_data_parallel_rankB\x16\n\x14_bypass_prefix_cacheB\r\n\x0b_cache_salt\"\xb6\x01\n\x0bSessionView\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x18\n\x10transfer_backend\x18\x02 \x01(\t\x12;\n\tendpoints\x18\x03 \x03(\x0b\x32(.openengine_sidecar.handoff.EndpointView\x12\x0f\n\x07\x64p_rank\x18\x04 \x01(\r\x12+\n\nattributes\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\"<\n\x0c\x45ndpointView\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x0c\n\x04port\x18\x02 \x01(\r\x12\x10\n\x08protocol\x18\x03 \x01(\t\"3\n\tAbortView\x12\x17\n\nkv_session\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\r\n\x0b_kv_sessionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'openengine_sidecar.proto.handoff.session_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_RESPONSEVIEW']._serialized_start=78
-  _globals['_RESPONSEVIEW']._serialized_end=161
-  _globals['_PREFILLREADYVIEW']._serialized_start=163
-  _globals['_PREFILLREADYVIEW']._serialized_end=221
-  _globals['_REQUESTVIEW']._serialized_start=223
-  _globals['_REQUESTVIEW']._serialized_end=291
-  _globals['_KVOPTIONSVIEW']._serialized_start=294
-  _globals['_KVOPTIONSVIEW']._serialized_end=497
+  _globals['_RESPONSEVIEW']._serialized_start=108
+  _globals['_RESPONSEVIEW']._serialized_end=191
+  _globals['_PREFILLREADYVIEW']._serialized_start=193
+  _globals['_PREFILLREADYVIEW']._serialized_end=251
+  _globals['_REQUESTVIEW']._serialized_start=253
+  _globals['_REQUESTVIEW']._serialized_end=321
+  _globals['_KVOPTIONSVIEW']._serialized_start=324
+  _globals['_KVOPTIONSVIEW']._serialized_end=527
+  _globals['_SESSIONVIEW']._serialized_start=530
+  _globals['_SESSIONVIEW']._serialized_end=712
+  _globals['_ENDPOINTVIEW']._serialized_start=714
+  _globals['_ENDPOINTVIEW']._serialized_end=774
+  _globals['_ABORTVIEW']._serialized_start=776
+  _globals['_ABORTVIEW']._serialized_end=827
 # @@protoc_insertion_point(module_scope)

@@ -6,15 +6,17 @@ from collections.abc import Mapping, Sequence
 
 import grpc
 import grpc.aio
+from google.protobuf.message import Message
 
 from openengine_sidecar.messages.engine.control import AbortOutcome, Health, Load
 from openengine_sidecar.messages.engine.discovery import Discovery
-from openengine_sidecar.messages.engine.generation import GenerateCall
+from openengine_sidecar.messages.engine.generation import GenerateCall, KvSession
 from openengine_sidecar.messages.engine.kv import KvEventSource
 from openengine_sidecar.messages.engine.lora import LoraAdapter, LoraListing, LoraOutcome
 from openengine_sidecar.messages.errors import DiscoveryError, InvalidRequestError
 from openengine_sidecar.proto.dialect import SOME_ENDPOINT, EngineCallError, GenerationStream, KvEventStream
 from openengine_sidecar.proto.fields import FieldError
+from openengine_sidecar.proto.handoff.session_pb2 import AbortView
 from openengine_sidecar.proto.headers import trace_headers
 from openengine_sidecar.proto.rev2.engine_pb2 import EngineInfo, GetEngineInfoRequest
 from openengine_sidecar.proto.rev2.kv_pb2 import GetKvConnectorInfoRequest, KvConnectorInfo
@@ -82,7 +84,17 @@ class Revision2:
         self, channel: grpc.aio.Channel, request_id: str, *, timeout: float, trace: Mapping[str, str] | None = None
     ) -> AbortOutcome:
         """Abort one request by id."""
-        request = AbortRequest(request_id=request_id)
+        return await self._abort(channel, AbortRequest(request_id=request_id), timeout, trace)
+
+    async def abort_session(
+        self, channel: grpc.aio.Channel, session: KvSession, *, timeout: float, trace: Mapping[str, str] | None = None
+    ) -> AbortOutcome:
+        """Abort by KV session."""
+        return await self._abort(channel, AbortView(kv_session=session.wire), timeout, trace)
+
+    async def _abort(
+        self, channel: grpc.aio.Channel, request: Message, timeout: float, trace: Mapping[str, str] | None
+    ) -> AbortOutcome:
         metadata = trace_headers(trace)
         try:
             answer = await ask(channel, Method.ABORT, request, AbortResponse, timeout=timeout, metadata=metadata)

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from openengine_sidecar.actors.generation.fields import FIELDS, Fate
+from openengine_sidecar.messages.engine.discovery import Role
 from openengine_sidecar.messages.engine.generation import (
     GenerateCall,
     Guide,
@@ -17,6 +18,7 @@ from openengine_sidecar.messages.engine.generation import (
     Modality,
 )
 from tests.generation.builders import called, merged, nested
+from tests.generation.handoffs import handed, session, wire_of
 
 PNG = "data:image/png;base64,iVBORw0KGgo="
 GUIDED = "sampling_options.guided_decoding"
@@ -29,6 +31,8 @@ class Carried(NamedTuple):
     changes: dict[str, Any]
     attribute: str
     value: Any
+    role: Role = Role.AGGREGATED
+    base: dict[str, Any] | None = None
 
 
 def plain(field: str, attribute: str, value: Any, became: Any = None) -> Carried:
@@ -156,12 +160,29 @@ CARRIED = [
     plain("extra_args.disable_prefix_cache", "bypass_prefix_cache", value=True),
     plain("extra_args.nvext.cache_salt", "cache_salt", "tenant"),
     plain("extra_args.metadata", "metadata", {"team": "a"}),
+    plain("routing.prefill_dp_rank", "data_parallel_rank", 4)._replace(role=Role.PREFILL),
+    Carried(
+        "prefill_result.disaggregated_params",
+        handed(),
+        "kv_session",
+        session(),
+        Role.DECODE,
+        handed(wire_of(dp_rank=3)),
+    ),
+    Carried(
+        "prefill_result.prompt_tokens_details",
+        merged(handed(), nested("prefill_result.prompt_tokens_details", {"cached_tokens": 3})),
+        "kv_session",
+        session(),
+        Role.DECODE,
+        handed(),
+    ),
 ]
 
 
 @pytest.mark.parametrize("case", CARRIED, ids=lambda case: case.field)
 def test_a_field_reaches_the_call(case: Carried) -> None:
-    assert attrgetter(case.attribute)(called(case.changes)) == case.value
+    assert attrgetter(case.attribute)(called(case.changes, role=case.role)) == case.value
 
 
 @pytest.mark.parametrize("case", CARRIED, ids=lambda case: case.field)
@@ -170,7 +191,7 @@ def test_a_field_changes_nothing_else_of_the_call(case: Carried) -> None:
     allowed = {part, "media"} if part == "media_options" else {part}
     if case.field == "stop_conditions.stop_token_ids_visible":
         allowed.add("sampling")
-    before, after = called(), called(case.changes)
+    before, after = called(case.base, role=case.role), called(case.changes, role=case.role)
     assert {name for name in GenerateCall.__struct_fields__ if getattr(before, name) != getattr(after, name)} <= allowed
 
 

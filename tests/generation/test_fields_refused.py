@@ -7,7 +7,6 @@ import pytest
 from openengine_sidecar.actors.config import RequestConfig
 from openengine_sidecar.actors.generation.fields import FIELDS, Fate, attribute_paths
 from openengine_sidecar.messages.dynamo.request import PreprocessedRequest
-from openengine_sidecar.messages.engine.discovery import Role
 from openengine_sidecar.messages.errors import InvalidRequestError, UnsupportedFeatureError
 from tests.generation.builders import BARE, STOCK, called, merged, nested, translated
 from tests.generation.test_fields_carried import CARRIED, Carried
@@ -29,7 +28,6 @@ REFUSED: dict[str, dict[str, Any]] = {
         nested("extra_args.messages", [{"content": [IMAGE_PART]}]),
     ),
     "media_io_kwargs": {"media_io_kwargs": {"video": {"num_frames": 3}}},
-    "prefill_result": {"prefill_result": {"disaggregated_params": {}}},
     "bootstrap_info": {"bootstrap_info": {"bootstrap_host": "h", "bootstrap_port": 1, "bootstrap_room": 2}},
     "encoder_result": {"encoder_result": {}},
     "extra_args.nvext.metadata_upload": nested("extra_args.nvext.metadata_upload", {"url": "https://h"}),
@@ -62,7 +60,6 @@ FRONTEND = {
     "routing.backend_instance_id": 2**63,
     "routing.prefill_worker_id": 1,
     "routing.decode_worker_id": 2**64 - 1,
-    "routing.prefill_dp_rank": 7,
     "routing.expected_output_tokens": 5,
     "routing.priority_jump": 3.5,
     "routing.strict_priority": 2,
@@ -130,7 +127,7 @@ def needs_something(case: Carried) -> bool:
 @pytest.mark.parametrize("case", [*filter(needs_something, CARRIED)], ids=lambda case: case.field)
 def test_an_engine_that_advertises_nothing_refuses_every_extra(case: Carried) -> None:
     with pytest.raises(UnsupportedFeatureError, match=r"needs .* the engine advertises") as refusal:
-        called(case.changes, BARE)
+        called(case.changes, BARE, role=case.role)
     assert refusal.value.client_fault
     assert refusal.value.status == 400
 
@@ -142,7 +139,7 @@ def test_what_needs_no_capability_needs_none(case: Carried) -> None:
     capable = {"multi_modal_uuids", "extra_args.messages", "sampling_options.best_of"}
     spoken = capable | {"stop_conditions.stop_token_ids_visible", "sampling_options.guided_decoding.backend"}
     if case.field not in spoken:
-        called(case.changes, BARE)
+        called(case.changes, BARE, role=case.role)
 
 
 def test_an_engine_that_advertises_nothing_still_serves_plain_text() -> None:
@@ -169,12 +166,6 @@ def test_every_field_of_the_request_has_a_row() -> None:
     handed_off = {name for name in names if name.split(".")[0] in {"prefill_result", "bootstrap_info"}}
     holders = {name for name in names if any(other.startswith(f"{name}.") for other in names)}
     assert names.keys() - free - handed_off - holders <= FIELDS.keys()
-
-
-@pytest.mark.parametrize("role", [Role.PREFILL, Role.DECODE])
-def test_halves_of_a_request_are_not_served(role: Role) -> None:
-    with pytest.raises(UnsupportedFeatureError, match=role.value):
-        called(role=role)
 
 
 def test_f39_a_refusal_is_a_client_fault_with_text_for_the_client() -> None:

@@ -32,7 +32,7 @@ REFUSALS = {
     ("--grpc-startup-deadline-secs", "0"): "DYN_SIDECAR_GRPC_STARTUP_DEADLINE_SECS",
     ("--discovery-backend", "etcd"): "DYN_DISCOVERY_BACKEND",
     ("--request-plane", "tcp"): "DYN_REQUEST_PLANE",
-    ("--disaggregation-mode", "prefill"): "DYN_DISAGGREGATION_MODE",
+    ("--disaggregation-mode", "encode"): "DYN_DISAGGREGATION_MODE",
     ("--engine-request-limit", "0"): "DYN_ENGINE_REQUEST_LIMIT",
     ("--endpoint-types", "embeddings"): "DYN_ENDPOINT_TYPES",
     ("--log-filter", "loud"): "DYN_LOG",

@@ -20,7 +20,7 @@ from openengine_sidecar.messages.errors import ConfigurationError
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
-DRAWN_HERE = "identity.instance_id"
+MADE_HERE = {"identity.instance_id", "identity.component_by_role"}
 
 OTHER_VALUES = {
     "number": "7",
@@ -35,7 +35,7 @@ OTHER_VALUES = {
     "text": "elsewhere",
     "text,...": "one,two",
     "type,...": "chat",
-    "agg": "agg",
+    "agg|prefill|decode": "decode",
     "port": "8081",
 }
 
@@ -94,7 +94,7 @@ def test_the_required_settings_are_enough_and_leave_every_default(model: Path, r
     assert (identity.namespace, identity.component, identity.endpoint) == ("dynamo", "backend", "generate")
 
 
-@pytest.mark.parametrize("path", [path for path in leaves() if path != DRAWN_HERE])
+@pytest.mark.parametrize("path", [path for path in leaves() if path not in MADE_HERE])
 def test_every_field_is_reached_by_flag_and_by_variable(
     path: str, required: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,7 +117,7 @@ def test_every_field_is_reached_by_flag_and_by_variable(
 def test_values_have_the_types_that_the_configuration_declares(
     path: str, required: tuple[str, ...], tmp_path: Path
 ) -> None:
-    arguments = [] if path == DRAWN_HERE else [setting_of(path).opts[0]]
+    arguments = [] if path in MADE_HERE else [setting_of(path).opts[0]]
     if arguments and not setting_of(path).is_flag:
         arguments.append(other_value(setting_of(path), tmp_path))
     section, _, name = path.partition(".")
@@ -127,7 +127,23 @@ def test_values_have_the_types_that_the_configuration_declares(
 
 def test_each_setting_fills_fields_that_exist() -> None:
     named = [path for setting in SERVE_SETTINGS for path in setting.fields]
-    assert sorted(named) == sorted(set(leaves()) - {DRAWN_HERE})
+    assert sorted(named) == sorted(set(leaves()) - MADE_HERE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "component"),
+    [
+        ((), "prefill"),
+        (("--component", "backend"), "backend"),
+        (("--component", "elsewhere"), "elsewhere"),
+    ],
+)
+def test_a_component_left_at_its_default_follows_the_role(
+    required: tuple[str, ...], arguments: tuple[str, ...], component: str
+) -> None:
+    identity = parse(*required, *arguments).identity
+    assert identity.serving(Role.PREFILL).component == component
+    assert identity.serving(Role.DECODE) == identity.serving(Role.AGGREGATED) == identity.serving(None) == identity
 
 
 def test_a_flag_wins_over_its_variable(required: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,10 +136,10 @@ def test_what_dynamo_knows_and_we_do_not_is_told_apart_from_nonsense() -> None:
         read("disk")
 
 
-def test_only_the_aggregated_role_is_served() -> None:
-    assert values.served_role("agg") is Role.AGGREGATED
-    with pytest.raises(ValueError, match="'decode' is not supported in this release; supported: agg"):
-        values.served_role("decode")
+def test_every_role_but_the_encoders_is_served() -> None:
+    assert [values.served_role(text) for text in ("agg", "prefill", "Decode")] == list(Role)
+    with pytest.raises(ValueError, match="'encode' is not supported in this release; supported: agg, prefill, decode"):
+        values.served_role("encode")
 
 
 @pytest.mark.parametrize("text", ["", "a b", "a/b", "a.*", "a>", ".a", "a.", "ä", "a\nb"])
