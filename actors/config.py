@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from openengine_sidecar.actors.lora.config import LoraConfig
 from openengine_sidecar.messages.engine.discovery import Role
 
 KIBIBYTE = 1024
@@ -100,6 +101,7 @@ class ModelConfig:
     tool_call_parser: str | None = None
     reasoning_parser: str | None = None
     exclude_tools_when_tool_choice_none: bool = True
+    max_loras: int | None = None  # adapters that the engine holds at once, for routers; None says nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,4 +145,5 @@ class SidecarConfig:
     requests: RequestConfig = RequestConfig()
     admission: AdmissionConfig = AdmissionConfig()
     drain: DrainConfig = DrainConfig()
+    lora: LoraConfig = field(default_factory=LoraConfig)
     reporter: ReporterConfig = ReporterConfig()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+NOT_REGISTERED = "this worker is not registered now"
+"""What PublishRecord is answered while the worker's own records do not stand."""
+
 
 class PublishRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Asked: keep this record beside the worker's own. Answers None when it stands, else what was in the way.

@@ -9,7 +9,7 @@ import msgspec
 from openengine_sidecar.actors.config import ModelConfig, WorkerIdentity
 from openengine_sidecar.actors.discovery.model_card import build_card
 from openengine_sidecar.actors.discovery.store import DiscoveryStore
-from openengine_sidecar.actors.records import PublishRecord, WithdrawRecord
+from openengine_sidecar.actors.records import NOT_REGISTERED, PublishRecord, WithdrawRecord
 from openengine_sidecar.actors.requests.protocol import Settle
 from openengine_sidecar.messages.dynamo.naming import CARDS, EndpointId, card_key, instance_key
 from openengine_sidecar.messages.dynamo.records import encode_record, instance_record, nats_transport
@@ -111,7 +111,7 @@ class Registrar(Actor[RegistrarMail]):
         await self._store.publish(card_key(endpoint, identity.instance_id), encode_record(card))
         self._published = engine
         self.log.info("registered {} as instance {:x} of {}", card.name, identity.instance_id, endpoint)
-        self.publish(Registered(model=card.name, instance_id=identity.instance_id))
+        self.publish(Registered(model=card.name, instance_id=identity.instance_id, card=card.card_json))
 
     async def _withdraw(self, cause: str) -> None:
         identity, endpoint = self._identity, self._endpoint
@@ -130,7 +130,7 @@ class Registrar(Actor[RegistrarMail]):
     async def _keep(self, record: PublishRecord) -> str | None:
         async with self._turn:
             if self._published is None:
-                return "this worker is not registered now"
+                return NOT_REGISTERED
             self._extra.add(record.key)
             try:
                 await self._store.publish(record.key, record.value)

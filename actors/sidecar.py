@@ -9,6 +9,9 @@ from openengine_sidecar.actors.config import SidecarConfig
 from openengine_sidecar.actors.discovery.file_store import FileStore
 from openengine_sidecar.actors.engine.client import EngineClient
 from openengine_sidecar.actors.engine.connection import EngineConnection
+from openengine_sidecar.actors.lora.controller import LoraContext, LoraController
+from openengine_sidecar.actors.lora.engine import AdapterEngine
+from openengine_sidecar.actors.lora.uses import AdapterUses
 from openengine_sidecar.actors.registrar import Registrar
 from openengine_sidecar.actors.reporter.actor import MAILBOX, Reporter
 from openengine_sidecar.actors.requests.gate import MAILBOX as GATE_MAILBOX
@@ -30,16 +33,22 @@ from openengine_sidecar.supervision import (
 )
 
 SERVING = "/sidecar/serving"
+LORA = f"{SERVING}/extras/lora"
 STREAMS_AT_ONCE = Mailbox(capacity=65_536)
 """Of EngineConnection: when the engine dies, every stream asks in the same turn of the loop whether it does."""
 HOPELESS = (ConfigurationError, DiscoveryError)
 """No restart mends these: the worker ends and says why."""
+NEVER_GIVE_UP = RestartBudget(max_restarts=1_000_000, window=1.0)
+"""Of what must never touch a stream: whatever befalls it, it is restarted, with growing pauses."""
 DEFAULT_RESTARTS = RestartBudget()
 
 
 def sidecar_spec(config: SidecarConfig, system: ActorSystem, restarts: RestartBudget = DEFAULT_RESTARTS) -> ChildSpec:
     """The tree's root: Reporter beside Serving, which restarts from the failed child downwards."""
-    reporter = ChildSpec(name="reporter", factory=lambda: Reporter(config.reporter, config.identity), mailbox=MAILBOX)
+    loras = system.ref(LORA) if config.lora.enabled else None
+    reporter = ChildSpec(
+        name="reporter", factory=lambda: Reporter(config.reporter, config.identity, loras=loras), mailbox=MAILBOX
+    )
     serving = ChildSpec(
         name="serving",
         factory=lambda: Supervisor(
@@ -70,13 +79,27 @@ def _role(config: SidecarConfig, system: ActorSystem) -> Role | None:
 def _serving_children(config: SidecarConfig, system: ActorSystem) -> tuple[ChildSpec, ...]:
     client = EngineClient(config.engine.endpoint)
     store = FileStore(config.discovery)  # one for all lives of the Registrar: it owns the records
-    context = StreamContext(client=client, connection=system.ref(f"{SERVING}/engine"), config=config.requests)
+    adapters = AdapterUses()
+    context = StreamContext(
+        client=client, connection=system.ref(f"{SERVING}/engine"), config=config.requests, adapters=adapters
+    )
+    extras = _lora(config, client, system, adapters)
     return (
         ChildSpec(
             name="engine",
             factory=lambda: EngineConnection(config.engine, client, drain_engine=config.drain.drain_engine),
             ready_timeout=INFINITY,
             mailbox=STREAMS_AT_ONCE,
+        ),
+        ChildSpec(
+            name="extras",
+            factory=lambda: Supervisor(
+                strategy=Strategy.ONE_FOR_ONE,
+                children=extras,
+                fatal=HOPELESS,
+                programming_errors=(),
+                budget=NEVER_GIVE_UP,
+            ),
         ),
         ChildSpec(
             name="gate",
@@ -94,6 +117,24 @@ def _serving_children(config: SidecarConfig, system: ActorSystem) -> tuple[Child
             ),
         ),
     )
+
+
+def _lora(config: SidecarConfig, client: EngineClient, system: ActorSystem, uses: AdapterUses) -> tuple[ChildSpec, ...]:
+    """What serves adapters, where that is wanted; without it every request for one is refused."""
+
+    def controller() -> LoraController:
+        context = LoraContext(
+            config=config.lora,
+            model=config.model,
+            identity=config.identity.serving(_role(config, system)),
+            engine=AdapterEngine(client, config.lora.load_timeout),
+            uses=uses,
+            registrar=system.ref(f"{SERVING}/registrar"),
+            gate=system.ref(f"{SERVING}/gate"),
+        )
+        return LoraController(context)
+
+    return (ChildSpec(name="lora", factory=controller, drain_reserve=1.0),) if config.lora.enabled else ()
 
 
 class Sidecar:

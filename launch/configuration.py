@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from openengine_sidecar.actors.config import FileDiscoveryConfig, ReporterConfig, SidecarConfig
+from openengine_sidecar.actors.lora.config import TransferConfig
 from openengine_sidecar.actors.reporter.extras import require_http
 from openengine_sidecar.launch.log_filter import LogFilter
 from openengine_sidecar.launch.logs import LogOptions
@@ -36,6 +37,9 @@ def sidecar_config(values: Mapping[str, object]) -> SidecarConfig:
         identity["namespace"] = with_suffix(identity.get("namespace") or default_of("identity.namespace"), str(suffix))
     identity["component_by_role"] = "component" not in identity
     discovery.setdefault("root", default_store())
+    sections["lora"].setdefault("cache", default_lora_cache())
+    if endpoint := values.get("lora_s3_endpoint"):
+        sections["lora"]["transfer"] = TransferConfig(s3_endpoint=str(endpoint))
     config = SidecarConfig(**{name: SECTIONS[name](**fields) for name, fields in sections.items()})
     _check_store(config.discovery)
     _check_paths(config.reporter)
@@ -66,6 +70,11 @@ def with_suffix(namespace: str, suffix: str) -> str:
 def default_store() -> Path:
     """Return Dynamo's default directory of the file store."""
     return Path(os.environ.get("TMPDIR") or "/tmp") / "dynamo_store_kv"  # noqa: S108 - where every Dynamo process looks
+
+
+def default_lora_cache() -> Path:
+    """Return Dynamo's default directory for adapters."""
+    return Path.home() / ".cache" / "dynamo_loras"
 
 
 def _by_section(values: Mapping[str, object]) -> dict[str, dict[str, Any]]:

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
+from openengine_sidecar.messages.dynamo.cards import ModelCard
 from openengine_sidecar.messages.engine.control import HealthCheck, HealthState
 from openengine_sidecar.messages.engine.discovery import Discovery, Role
 from openengine_sidecar.messages.engine.generation import Usage
@@ -42,10 +43,11 @@ class PlaneState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Registered(msgspec.Struct, frozen=True, kw_only=True):
-    """This worker's records stand in the discovery store."""
+    """This worker's records stand in the discovery store; `card` is that of its model."""
 
     model: str
     instance_id: int
+    card: ModelCard
 
 
 class Withdrawn(msgspec.Struct, frozen=True, kw_only=True):

@@ -95,6 +95,7 @@ def _runtime_config(config: ModelConfig, discovery: Discovery, context_length: i
         exclude_tools_when_tool_choice_none=config.exclude_tools_when_tool_choice_none,
         data_parallel_start_rank=start_rank,
         data_parallel_size=ranks,
+        max_gpu_lora_count=UNSET if config.max_loras is None else config.max_loras,
     )
 
 

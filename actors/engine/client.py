@@ -9,6 +9,7 @@ import grpc.aio
 
 from openengine_sidecar.messages.engine.control import AbortOutcome
 from openengine_sidecar.messages.engine.generation import GenerateCall, KvSession
+from openengine_sidecar.messages.engine.lora import LoraAdapter, LoraListing, LoraOutcome
 from openengine_sidecar.messages.errors import EngineLostError
 from openengine_sidecar.proto.dialect import Dialect, GenerationStream
 
@@ -92,6 +93,32 @@ class EngineClient:
         outcome = await attachment.dialect.abort(attachment.control, request_id, timeout=timeout, trace=trace)
         self._abort_supported = outcome is not AbortOutcome.UNSUPPORTED
         return outcome
+
+    async def load_lora(self, adapter: LoraAdapter, *, timeout: float) -> LoraOutcome:
+        """Load an adapter; see Dialect.
+
+        Raises:
+            EngineLostError: no engine is attached.
+            FieldError: the adapter is unusable; nothing was sent.
+            EngineCallError: the call failed.
+        """
+        attachment = self._attached()
+        return await attachment.dialect.load_lora(attachment.control, adapter, timeout=timeout)
+
+    async def unload_lora(self, name: str, *, timeout: float) -> LoraOutcome:
+        """Unload an adapter; raises as `load_lora`."""
+        attachment = self._attached()
+        return await attachment.dialect.unload_lora(attachment.control, name, timeout=timeout)
+
+    async def list_loras(self, *, timeout: float) -> LoraListing:
+        """List the adapters that the engine holds.
+
+        Raises:
+            EngineLostError: no engine is attached.
+            EngineCallError: the call failed.
+        """
+        attachment = self._attached()
+        return await attachment.dialect.list_loras(attachment.control, timeout=timeout)
 
     def _attached(self, request_id: str) -> Attachment:
         if self._attachment is None:

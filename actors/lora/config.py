@@ -39,22 +39,25 @@ class LoraConfig:
     """Whether and how a worker serves adapters.
 
     Attributes:
-        cache: directory that this worker, its neighbours and the engine see under the same path.
+        cache: directory that this worker, its neighbours and the engine see under the same path; without one,
+            adapters are loaded only from where the engine sees them already.
         cache_bytes: what the cache may hold at most; None leaves that to the disk.
         fetch_timeout: for bringing one adapter into the cache.
         load_timeout: for one LoadLora, UnloadLora or ListLoras call of the engine.
         idle_timeout: how long an unload waits for requests that use the adapter.
         adopt: whether adapters that the engine serves already become models of this worker.
         max_waiting: operations that may wait for one adapter's turn.
+        retry_interval: pause before an adapter that was live, and failed, is tried again.
     """
 
     enabled: bool = False
-    cache: Path
+    cache: Path | None = None
     cache_bytes: int | None = None
     fetch_timeout: float = 1800.0
     load_timeout: float = 120.0
     idle_timeout: float = 60.0
     adopt: bool = True
     max_waiting: int = 256
+    retry_interval: float = 5.0
     limits: AdapterLimits = field(default_factory=AdapterLimits)
     transfer: TransferConfig = field(default_factory=TransferConfig)

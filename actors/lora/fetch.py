@@ -27,9 +27,9 @@ class FetchedAdapter(msgspec.Struct, frozen=True):
 
 
 class Fetcher:
-    """Fetches adapters into a cache; blocks, and may be used by many threads."""
+    """Fetches adapters into a cache, where there is one; blocks, and may be used by many threads."""
 
-    def __init__(self, config: LoraConfig, cache: AdapterCache) -> None:
+    def __init__(self, config: LoraConfig, cache: AdapterCache | None) -> None:
         self._config = config
         self._cache = cache
 
@@ -51,6 +51,8 @@ class Fetcher:
         if isinstance(place, LocalPlace):
             path = Path(place.path)
             return FetchedAdapter(path, verify(path, limits, address))
+        if self._cache is None:
+            raise LoraRefusedError(address, "there is no cache to fetch it into")
         errand = Errand(self._config.transfer, cancel, report)
         source = self._open(place, address)
         listing = persist(lambda: source.list(limits, cancel), errand)

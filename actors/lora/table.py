@@ -108,6 +108,12 @@ class LoraTable:
             effects += self._all(self._adopted(it) for it in held.values() if it.name not in self._machines)
         return self._forgetting(effects)
 
+    def retry(self) -> list[Effect]:
+        """Try what was live, and failed, once more; nothing without an engine."""
+        if self._refusal or self._closed:
+            return []
+        return self._forgetting(self._all(machine.engine_back() for machine in self._each()))
+
     def close(self, reason: str) -> list[Effect]:
         """Refuse everything from now on, cancel fetches, let what is under way end."""
         self._closed = reason

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from openengine_sidecar.actors.config import ReporterConfig, WorkerIdentity
 from openengine_sidecar.actors.reporter.extras import require_http
 from openengine_sidecar.actors.reporter.health_state import HealthBook
+from openengine_sidecar.actors.requests.protocol import ControlRequest
 from openengine_sidecar.messages.facts import (
     EngineDown,
     EngineHealth,
@@ -18,7 +19,7 @@ from openengine_sidecar.messages.facts import (
     Withdrawn,
 )
 from openengine_sidecar.messages.signals import Cause, Drain
-from openengine_sidecar.supervision import Actor, Mailbox, Overflow
+from openengine_sidecar.supervision import Actor, Mailbox, Overflow, Ref
 
 if TYPE_CHECKING:
     from openengine_sidecar.actors.reporter.http import SystemServer
@@ -38,16 +39,25 @@ class Reporter(Actor[ReporterMail]):
         config: the system server; without a port nothing listens, and nothing is counted that nobody could read.
         identity: labels of every metric.
         streams_under: path of the actor whose children are the requests in flight.
+        loras: who loads and unloads adapters; None where they are off, and no such page is served.
 
     Attributes:
         address: host and port of the server, None without one.
     """
 
-    def __init__(self, config: ReporterConfig, identity: WorkerIdentity, *, streams_under: str = GATE) -> None:
+    def __init__(
+        self,
+        config: ReporterConfig,
+        identity: WorkerIdentity,
+        *,
+        streams_under: str = GATE,
+        loras: Ref[ControlRequest] | None = None,
+    ) -> None:
         super().__init__()
         self._config = config
         self._identity = identity
         self._streams_under = streams_under
+        self._loras = loras
         self._book = HealthBook(ignore_engine=config.ignore_engine, now=lambda: datetime.now(UTC))
         self._metrics: Metrics | None = None
         self._server: SystemServer | None = None
@@ -90,7 +100,7 @@ class Reporter(Actor[ReporterMail]):
         from openengine_sidecar.actors.reporter.pages import system_server  # noqa: PLC0415 - needs an extra
 
         self._server, self._metrics = system_server(
-            self._config, self._identity, self._book, self.system, self._streams_under
+            self._config, self._identity, self._book, self.system, streams_under=self._streams_under, loras=self._loras
         )
         self.address = await self._server.start()
         self.log.info("system server on http://{}:{}", *self.address)

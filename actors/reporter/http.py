@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
 import msgspec
@@ -50,10 +50,11 @@ class Pages(Protocol):
 
 
 class SystemServer:
-    """Serves the pages from `start` to `stop`."""
+    """Serves the pages, and `more` of them, from `start` to `stop`."""
 
-    def __init__(self, config: ReporterConfig, pages: Pages) -> None:
+    def __init__(self, config: ReporterConfig, pages: Pages, more: Iterable[web.RouteDef] = ()) -> None:
         self._config = config
+        self._more = tuple(more)
         self._pages = pages
         self._runner: web.AppRunner | None = None
 
@@ -92,6 +93,7 @@ class SystemServer:
                 web.get(METRICS_PATH, self._metrics),
                 web.get(ACTORS_PATH, self._actors),
                 web.post(TRACE_PATH, self._trace),
+                *self._more,
             ]
         )
         return application
@@ -99,12 +101,12 @@ class SystemServer:
     async def _live(self, request: web.Request) -> web.Response:
         """Answer 200 for as long as the loop can answer at all, with the body of /health."""
         del request
-        return _json(self._pages.health()[1])
+        return json_response(self._pages.health()[1])
 
     async def _health(self, request: web.Request) -> web.Response:
         del request
         ready, body = self._pages.health()
-        return _json(body, status=200 if ready else 503)
+        return json_response(body, status=200 if ready else 503)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         del request
@@ -113,20 +115,20 @@ class SystemServer:
 
     async def _actors(self, request: web.Request) -> web.Response:
         del request
-        return _json(self._pages.actors())
+        return json_response(self._pages.actors())
 
     async def _trace(self, request: web.Request) -> web.Response:
         if not _from_here(request):
-            return _json({"error": "only processes on this host may switch tracing"}, status=403)
+            return json_response({"error": "only processes on this host may switch tracing"}, status=403)
         if request.content_type != "application/json":
-            return _json({"error": "expected application/json"}, status=415)
+            return json_response({"error": "expected application/json"}, status=415)
         try:
             order = msgspec.json.decode(await request.read(), type=TraceOrder)
         except msgspec.DecodeError as error:
-            return _json({"error": f"expected {{path, on}}: {error}"}, status=400)
+            return json_response({"error": f"expected {{path, on}}: {error}"}, status=400)
         if not self._pages.trace(order.path, on=order.on):
-            return _json({"error": f"no actor lives at {order.path}"}, status=404)
-        return _json(msgspec.to_builtins(order))
+            return json_response({"error": f"no actor lives at {order.path}"}, status=404)
+        return json_response(msgspec.to_builtins(order))
 
 
 def _from_here(request: web.Request) -> bool:
@@ -138,5 +140,6 @@ def _from_here(request: web.Request) -> bool:
     return (mapped or address).is_loopback
 
 
-def _json(body: object, *, status: int = 200) -> web.Response:
+def json_response(body: object, *, status: int = 200) -> web.Response:
+    """Answer with a value as JSON."""
     return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")

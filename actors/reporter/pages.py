@@ -10,9 +10,11 @@ from openengine_sidecar.actors.config import ReporterConfig, WorkerIdentity
 from openengine_sidecar.actors.reporter.families import Labels
 from openengine_sidecar.actors.reporter.health_state import HealthBook, HealthReport, State
 from openengine_sidecar.actors.reporter.http import SystemServer
+from openengine_sidecar.actors.reporter.loras import LoraPages
 from openengine_sidecar.actors.reporter.metrics import CONTENT_TYPE, Metrics
 from openengine_sidecar.actors.reporter.tree_metrics import TreeCollector
-from openengine_sidecar.supervision import ActorSystem, SupervisionError
+from openengine_sidecar.actors.requests.protocol import ControlRequest
+from openengine_sidecar.supervision import ActorSystem, Ref, SupervisionError
 
 _NANOS = 1_000_000_000
 
@@ -91,8 +93,15 @@ def _word(ready: bool) -> State:  # noqa: FBT001 - the one thing it turns into a
 
 
 def system_server(
-    config: ReporterConfig, identity: WorkerIdentity, book: HealthBook, system: ActorSystem, streams_under: str
+    config: ReporterConfig,
+    identity: WorkerIdentity,
+    book: HealthBook,
+    system: ActorSystem,
+    *,
+    streams_under: str,
+    loras: Ref[ControlRequest] | None,
 ) -> tuple[SystemServer, Metrics]:
     """Make the server, and the metrics that are to observe every fact."""
     metrics = Metrics(identity, TreeCollector(system, Labels(identity), streams_under))
-    return SystemServer(config, ReporterPages(book, metrics, system, identity.endpoint)), metrics
+    more = () if loras is None else LoraPages(loras).routes()
+    return SystemServer(config, ReporterPages(book, metrics, system, identity.endpoint), more), metrics

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Never
 
 import grpc
@@ -16,6 +17,7 @@ from openengine_sidecar.actors.generation.handoff import session_in
 from openengine_sidecar.actors.generation.legs import Translator
 from openengine_sidecar.actors.generation.request import Translation, translate
 from openengine_sidecar.actors.generation.rules import StreamRules
+from openengine_sidecar.actors.lora.uses import AdapterUses
 from openengine_sidecar.actors.requests.custody import custody_of
 from openengine_sidecar.actors.requests.exchange import Exchange, Phase
 from openengine_sidecar.actors.requests.protocol import Admitted, CancelReason
@@ -65,6 +67,7 @@ class StreamContext:
     client: EngineClient
     connection: Ref[Suspect]
     config: RequestConfig
+    adapters: AdapterUses = field(default_factory=AdapterUses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class RequestStream(Actor[Never]):
         self._admitted = admitted
         self._control = admitted.control
         self._exchange = exchange
+        self._adapter = ExitStack()
         self._rules: StreamRules | None = None
         self._cancelled: str | None = None
         self._error: RequestError | None = None
@@ -127,6 +131,7 @@ class RequestStream(Actor[Never]):
         given_up = StreamBrokenError(self._control.id, f"the worker gave it up: {cause}")
         decided = self._exchange.phase is Phase.ENDED
         await self._exchange.conclude(given_up)
+        self._adapter.close()
         self._tell(self._error if decided else given_up)
 
     async def _run(self) -> None:
@@ -148,6 +153,8 @@ class RequestStream(Actor[Never]):
         if isinstance(understood, RequestError):
             raise understood
         if self._exchange.phase is not Phase.ENDED:
+            adapter = understood.translation.call.lora_name
+            self._adapter.enter_context(self._context.adapters.use(self._control.id, adapter))
             await self._stream(understood)
 
     async def _dial(self) -> None:

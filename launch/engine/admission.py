@@ -11,6 +11,7 @@ from itertools import chain
 import grpc
 
 from openengine_sidecar.launch.engine import features
+from openengine_sidecar.launch.engine.adapters import Adapters
 from openengine_sidecar.launch.engine.guided.constraint import Constraint, compile_constraint
 from openengine_sidecar.launch.engine.guided.errors import ConstraintError
 from openengine_sidecar.launch.engine.model import ToyModel
@@ -18,7 +19,7 @@ from openengine_sidecar.launch.engine.options import EngineOptions
 from openengine_sidecar.launch.engine.prefix import Namespace
 from openengine_sidecar.launch.engine.prompt import Prompt, read_prompt
 from openengine_sidecar.launch.engine.roles.kinds import KINDS, rank_problems
-from openengine_sidecar.launch.engine.status import StatusError, invalid, unimplemented, unknown_model
+from openengine_sidecar.launch.engine.status import StatusError, invalid, unimplemented, unknown_adapter, unknown_model
 from openengine_sidecar.launch.engine.stopping import StopRules, read_rules
 from openengine_sidecar.proto.rev2 import generation_pb2
 
@@ -46,12 +47,13 @@ class Admitted:
 
 
 class Admission:
-    """Checks requests against one engine's model, limits and features."""
+    """Checks requests against one engine's model, adapters, limits and features."""
 
-    def __init__(self, options: EngineOptions, model: ToyModel, has: frozenset[str]) -> None:
+    def __init__(self, options: EngineOptions, model: ToyModel, has: frozenset[str], adapters: Adapters) -> None:
         self._options = options
         self._role = KINDS[options.role]
         self._model = model
+        self._adapters = adapters
         self._lacking = tuple(feature for feature in features.FEATURES if feature.name not in has)
 
     def check(self, request: generation_pb2.GenerateRequest) -> Admitted:
@@ -59,14 +61,16 @@ class Admission:
 
         Raises:
             StatusError: INVALID_ARGUMENT for what no engine could do, UNIMPLEMENTED for a feature that is not
-                advertised, NOT_FOUND for another model, FAILED_PRECONDITION for a KV session on another role than
-                decode, or none there.
+                advertised, NOT_FOUND for another model or an adapter that is not loaded, FAILED_PRECONDITION for a KV
+                session on another role than decode, or none there.
         """
         if not self._model.answers_to(request.model):
             raise unknown_model(request.model)
         for feature in self._lacking:
             if feature.asked(request):
                 raise unimplemented(feature.name)
+        if request.lora_name and request.lora_name not in self._adapters:
+            raise unknown_adapter(request.lora_name)
         ids = self._token_ids(request)
         for problem in chain(_problems(request), self._limit_problems(request), self._prompt_problems(request, ids)):
             raise invalid(problem)

@@ -53,6 +53,7 @@ def _list_scripts(ctx: click.Context, _param: click.Parameter, wanted: bool) -> 
 @click.option("--kv-block-size", type=POSITIVE, default=DEFAULTS.kv_block_size, metavar="TOKENS")
 @click.option("--total-kv-blocks", type=POSITIVE, default=DEFAULTS.total_kv_blocks, metavar="BLOCKS")
 @click.option("--max-running-requests", type=POSITIVE, default=DEFAULTS.max_running_requests, help="The rest queue.")
+@click.option("--max-loras", type=POSITIVE, default=DEFAULTS.max_loras, help="LoRA adapters held at once.")
 @click.option("--role", type=click.Choice(ROLES), default=DEFAULTS.role, help="Part it plays.")
 @click.option("--kv-port", type=click.IntRange(0, 65535), default=0, help="Where a prefill engine hands over; 0 picks.")
 @click.option("--kv-session-ttl", type=SECONDS, default=DEFAULTS.kv_session_ttl, help="Of sessions nobody takes.")

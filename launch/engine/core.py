@@ -10,6 +10,7 @@ from itertools import count
 from google.protobuf.message import Message
 
 from openengine_sidecar.launch.engine import features
+from openengine_sidecar.launch.engine.adapters import Adapters
 from openengine_sidecar.launch.engine.admission import Admission, Admitted
 from openengine_sidecar.launch.engine.answers import Amendments
 from openengine_sidecar.launch.engine.faults.active import FaultSet
@@ -24,7 +25,7 @@ from openengine_sidecar.launch.engine.requests import ActiveRequest, RequestTabl
 from openengine_sidecar.launch.engine.roles.base import Part
 from openengine_sidecar.launch.engine.roles.casting import part_of
 from openengine_sidecar.launch.engine.stats import RequestRecord, Stats
-from openengine_sidecar.proto.rev2 import engine_pb2, kv_pb2, lifecycle_pb2, model_pb2, observability_pb2
+from openengine_sidecar.proto.rev2 import engine_pb2, kv_pb2, lifecycle_pb2, lora_pb2, model_pb2, observability_pb2
 
 ANSWERS: dict[str, type[Message]] = {
     "Abort": lifecycle_pb2.AbortResponse,
@@ -34,6 +35,9 @@ ANSWERS: dict[str, type[Message]] = {
     "GetLoad": observability_pb2.LoadInfo,
     "GetModelInfo": model_pb2.ModelInfo,
     "Health": lifecycle_pb2.HealthResponse,
+    "ListLoras": lora_pb2.ListLorasResponse,
+    "LoadLora": lora_pb2.LoadLoraResponse,
+    "UnloadLora": lora_pb2.UnloadLoraResponse,
 }
 
 
@@ -43,6 +47,7 @@ class Core:
 
     Attributes:
         has: names of the features it has.
+        adapters: LoRA adapters that it holds.
         caches: prefix caches by data-parallel rank.
         feeds: their KV events, likewise.
         zmq_sources: where events are served over ZMQ, as advertised.
@@ -56,6 +61,7 @@ class Core:
     options: EngineOptions
     model: ToyModel
     has: frozenset[str]
+    adapters: Adapters
     admission: Admission
     generator: Generator
     table: RequestTable
@@ -114,12 +120,14 @@ def build_core(options: EngineOptions, die: Callable[[], None]) -> Core:
     writer = EventWriter(options.kv_event_encoding)
     ranks = range(start, start + options.data_parallel_size)
     feeds = {rank: KvFeed(rank, writer, keep=options.kv_history) for rank in ranks}
+    adapters = Adapters(options.max_loras, enabled="lora" in has)
     generator, table = Generator(options, model), RequestTable(options.max_running_requests)
     return Core(
         options=options,
         model=model,
         has=has,
-        admission=Admission(options, model, has),
+        adapters=adapters,
+        admission=Admission(options, model, has, adapters),
         generator=generator,
         table=table,
         stats=stats,

@@ -111,7 +111,7 @@ def _rows() -> Iterator[Feature]:
     bypass = _flag("generation.supports_prefix_cache_bypass")
     yield Feature("prefix_cache_bypass", lambda r: r.kv.bypass_prefix_cache, bypass)
     yield Feature("data_parallel_rank", lambda r: r.kv.HasField("data_parallel_rank"), _unsaid)
-    yield Feature("lora", lambda r: bool(r.lora_name), _flag("supports_lora"), built=False)
+    yield Feature("lora", lambda r: bool(r.lora_name), _flag("supports_lora"))
     yield from _media_rows()
 
 

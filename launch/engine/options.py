@@ -41,6 +41,7 @@ class EngineOptions:
     kv_block_size: int = 16
     total_kv_blocks: int = 8192
     max_running_requests: int = 4096
+    max_loras: int = 8
     data_parallel_size: int = 1
     data_parallel_start_rank: int = 0
     kv_events: frozenset[str] = frozenset()

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
-from openengine_sidecar.launch.engine import info, lifecycle, observe
+from openengine_sidecar.launch.engine import adapters, info, lifecycle, observe
 from openengine_sidecar.launch.engine.core import Core
 from openengine_sidecar.launch.engine.generate import generate
 from openengine_sidecar.launch.engine.kv import calls as kv
@@ -67,12 +67,12 @@ METHODS: dict[str, Method] = {
     "GetLoad": Method(observability_pb2.GetLoadRequest, observe.get_load, optional=True),
     "GetModelInfo": Method(model_pb2.GetModelInfoRequest, info.get_model_info),
     "Health": Method(lifecycle_pb2.HealthRequest, observe.health),
-    "ListLoras": Method(lora_pb2.ListLorasRequest),
-    "LoadLora": Method(lora_pb2.LoadLoraRequest),
+    "ListLoras": Method(lora_pb2.ListLorasRequest, adapters.list_loras, optional=True),
+    "LoadLora": Method(lora_pb2.LoadLoraRequest, adapters.load_lora, optional=True),
     "Score": Method(scoring_pb2.ScoreRequest),
     "SubscribeKvEvents": Method(kv_pb2.SubscribeKvEventsRequest, stream=kv.subscribe, streams=True, optional=True),
     "SubscribeRuntimeEvents": Method(observability_pb2.SubscribeRuntimeEventsRequest, streams=True),
-    "UnloadLora": Method(lora_pb2.UnloadLoraRequest),
+    "UnloadLora": Method(lora_pb2.UnloadLoraRequest, adapters.unload_lora, optional=True),
 }
 
 

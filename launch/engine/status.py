@@ -34,6 +34,11 @@ def unknown_model(name: str) -> StatusError:
     return StatusError(grpc.StatusCode.NOT_FOUND, f"model {name!r} is not served here")
 
 
+def unknown_adapter(name: str) -> StatusError:
+    """Refuse an adapter that is not loaded."""
+    return StatusError(grpc.StatusCode.NOT_FOUND, f"adapter {name!r} is not loaded")
+
+
 def starting() -> StatusError:
     """Refuse before the engine is ready."""
     return StatusError(grpc.StatusCode.UNAVAILABLE, "the engine is starting")

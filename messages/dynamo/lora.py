@@ -6,7 +6,7 @@ over HTTP on the system port. Fields that this build does not know are ignored, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -14,7 +14,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from openengine_sidecar.messages.dynamo.cards import Lora, ModelCard
-from openengine_sidecar.messages.dynamo.control import Codec
 from openengine_sidecar.messages.dynamo.naming import slugify
 from openengine_sidecar.messages.dynamo.parsing import Part, parsing
 
@@ -91,24 +90,24 @@ def lora_listing(loras: Mapping[str, int]) -> LoraAnswer:
     return LoraAnswer(status=LoraAnswerStatus.SUCCESS, loras=dict(loras), count=len(loras))
 
 
-def decode_load(body: bytes, codec: Codec) -> LoadLora:
-    """Reads the body of a load.
+def read_load(body: object) -> LoadLora:
+    """Reads the decoded body of a load.
 
     Raises:
-        WireError: part `body`: not the codec's bytes, or a field is missing or of the wrong type.
+        WireError: part `body`: a field is missing or of the wrong type.
     """
     with parsing(Part.BODY):
-        return _LOADS[codec](body)
+        return msgspec.convert(body, LoadLora)
 
 
-def decode_unload(body: bytes, codec: Codec) -> UnloadLora:
-    """Reads the body of an unload.
+def read_unload(body: object) -> UnloadLora:
+    """Reads the decoded body of an unload.
 
     Raises:
-        WireError: as `decode_load`.
+        WireError: as `read_load`.
     """
     with parsing(Part.BODY):
-        return _UNLOADS[codec](body)
+        return msgspec.convert(body, UnloadLora)
 
 
 def adapter_card(base: ModelCard, name: str, lora_id: int, *, max_loras: int | None = None) -> ModelCard:
@@ -128,13 +127,3 @@ def adapter_card(base: ModelCard, name: str, lora_id: int, *, max_loras: int | N
         lora=Lora(name=name, max_gpu_lora_count=UNSET if max_loras is None else max_loras),
         user_data={"lora_adapter": True, "lora_id": lora_id},
     )
-
-
-_LOADS: Mapping[Codec, Callable[[bytes], LoadLora]] = {
-    Codec.MSGPACK: msgspec.msgpack.Decoder(LoadLora).decode,
-    Codec.JSON: msgspec.json.Decoder(LoadLora).decode,
-}
-_UNLOADS: Mapping[Codec, Callable[[bytes], UnloadLora]] = {
-    Codec.MSGPACK: msgspec.msgpack.Decoder(UnloadLora).decode,
-    Codec.JSON: msgspec.json.Decoder(UnloadLora).decode,
-}

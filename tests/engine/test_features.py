@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from operator import attrgetter
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from openengine_sidecar.launch.engine import EngineOptions
 from openengine_sidecar.launch.engine.features import FEATURES, granted
 from openengine_sidecar.messages.errors import ConfigurationError
-from openengine_sidecar.proto.rev2 import engine_pb2, generation_pb2, input_pb2, model_pb2
+from openengine_sidecar.proto.rev2 import engine_pb2, generation_pb2, input_pb2, lora_pb2, model_pb2
 from tests.engine.caller import Answer, Caller, Request, ask, serving
 
 URL = {"modality": "MODALITY_IMAGE", "url": "http://x/"}
@@ -93,7 +94,14 @@ async def model_info(caller: Caller) -> model_pb2.ModelInfo:
     return info
 
 
+async def load_adapter(caller: Caller) -> None:
+    adapter = lora_pb2.LoraAdapter(lora_name="a", lora_id=1, source_path="/a")
+    with suppress(grpc.aio.AioRpcError):  # which an engine without adapters refuses
+        await caller.unary("LoadLora", lora_pb2.LoadLoraRequest(adapter=adapter), lora_pb2.LoadLoraResponse)
+
+
 async def agreement(caller: Caller, name: str) -> tuple[bool, Answer]:
+    await load_adapter(caller)
     advertised = ASKING[name][1](await model_info(caller))
     return advertised, await caller.generate(asking_for(name))
 
@@ -140,7 +148,7 @@ async def test_a_minimal_engine_says_nothing_and_serves_plain_text(name: str) ->
 
 async def test_what_is_built_in_a_full_engine() -> None:
     missing = {feature.name for feature in FEATURES} - granted(EngineOptions())
-    assert missing == {"lora", "guided_structural_tag"}
+    assert missing == {"guided_structural_tag"}
 
 
 async def test_ranks_are_advertised_and_enforced() -> None:

@@ -27,11 +27,8 @@ def test_what_is_not_built() -> None:
     assert UNBUILT == [
         "Classify",
         "Embed",
-        "ListLoras",
-        "LoadLora",
         "Score",
         "SubscribeRuntimeEvents",
-        "UnloadLora",
     ]
 
 

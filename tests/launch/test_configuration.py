@@ -11,7 +11,13 @@ import pytest
 
 from openengine_sidecar.actors.config import SidecarConfig
 from openengine_sidecar.actors.reporter import extras
-from openengine_sidecar.launch.configuration import default_store, draw_instance_id, sidecar_config, with_suffix
+from openengine_sidecar.launch.configuration import (
+    default_lora_cache,
+    default_store,
+    draw_instance_id,
+    sidecar_config,
+    with_suffix,
+)
 from openengine_sidecar.launch.options import SERVE_SETTINGS
 from openengine_sidecar.launch.options.setting import SECTIONS, Setting
 from openengine_sidecar.launch.serve_command import serve
@@ -20,14 +26,19 @@ from openengine_sidecar.messages.errors import ConfigurationError
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
-MADE_HERE = {"identity.instance_id", "identity.component_by_role"}
+MADE_HERE = {
+    "identity.instance_id",
+    "identity.component_by_role",
+    "lora.limits",
+    "lora.max_waiting",
+    "lora.transfer",
+}
 
 OTHER_VALUES = {
     "number": "7",
     "tokens": "4097",
     "secs": "7.5",
     "bytes": "3MiB",
-    "true|false": "false",
     "name": "elsewhere",
     "path": "/elsewhere",
     "host:port": "elsewhere:1",
@@ -75,6 +86,8 @@ def parse(*arguments: str) -> SidecarConfig:
 def other_value(setting: Setting, tmp_path: Path) -> str:
     if setting.is_flag:
         return "true"
+    if setting.type.name == "true|false":
+        return "false" if setting.default_text == "true" else "true"
     if setting.type.name in {"directory", "file"}:
         path = tmp_path / "elsewhere"
         path.touch() if setting.type.name == "file" else path.mkdir()
@@ -90,6 +103,7 @@ def test_the_required_settings_are_enough_and_leave_every_default(model: Path, r
         engine=SECTIONS["engine"](endpoint="engine:50051"),
         model=SECTIONS["model"](path=model),
         discovery=SECTIONS["discovery"](root=default_store()),
+        lora=SECTIONS["lora"](cache=default_lora_cache()),
     )
     assert (identity.namespace, identity.component, identity.endpoint) == ("dynamo", "backend", "generate")
 
@@ -144,6 +158,14 @@ def test_a_component_left_at_its_default_follows_the_role(
     identity = parse(*required, *arguments).identity
     assert identity.serving(Role.PREFILL).component == component
     assert identity.serving(Role.DECODE) == identity.serving(Role.AGGREGATED) == identity.serving(None) == identity
+
+
+def test_the_address_of_the_s3_service_reaches_transfers(
+    required: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert parse(*required).lora.transfer.s3_endpoint is None
+    monkeypatch.setenv("AWS_ENDPOINT", "http://s3.example:9000")
+    assert parse(*required).lora.transfer.s3_endpoint == "http://s3.example:9000"
 
 
 def test_a_flag_wins_over_its_variable(required: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:

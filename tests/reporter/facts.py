@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from openengine_sidecar.messages.engine.discovery import Discovery, Role
 from openengine_sidecar.messages.facts import EngineDown, EngineUp, PlaneState, Registered, Withdrawn
+from tests.support.cards import toy_card
 
 UP = EngineUp(
     discovery=Discovery(
@@ -23,6 +24,6 @@ DOWN = EngineDown(cause="connection refused", lost=True)
 NOT_SERVING = EngineDown(cause="says draining", lost=False)
 CONNECTED = PlaneState(connected=True)
 DISCONNECTED = PlaneState(connected=False, detail="broken pipe")
-REGISTERED = Registered(model="toy", instance_id=0xABC)
+REGISTERED = Registered(model="toy", instance_id=0xABC, card=toy_card())
 WITHDRAWN = Withdrawn(cause="engine lost")
 EVERYTHING = (UP, CONNECTED, REGISTERED)

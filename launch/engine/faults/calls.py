@@ -12,7 +12,18 @@ from openengine_sidecar.launch.engine.faults.registry import Answer, Argument, E
 from openengine_sidecar.launch.engine.status import StatusError
 from openengine_sidecar.proto.rev2 import generation_pb2, lifecycle_pb2
 
-UNARY = ("Abort", "GetEngineInfo", "GetModelInfo", "GetLoad", "GetKvConnectorInfo", "GetKvEventSources", "Health")
+UNARY = (
+    "Abort",
+    "GetEngineInfo",
+    "GetModelInfo",
+    "GetLoad",
+    "GetKvConnectorInfo",
+    "GetKvEventSources",
+    "Health",
+    "ListLoras",
+    "LoadLora",
+    "UnloadLora",
+)
 
 
 @fault("refuse", "[CODE] requests are refused before acceptance, by default for overload (resource_exhausted)")
