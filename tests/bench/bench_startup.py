@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import psutil
+
 from tests.support.site import Engine, Lab, Site
 
 MEBIBYTE = 1024 * 1024
@@ -50,7 +51,7 @@ def measure(lab: Lab, engine: Engine, number: int) -> tuple[float, float, float]
 def report(measured: list[tuple[float, float, float]]) -> None:
     rows = (("exec to registered", "s"), ("CPU time of that", "s"), ("idle memory", "MiB RSS"))
     for (label, unit), values in zip(rows, zip(*measured, strict=True), strict=True):
-        print(  # noqa: T201 - printing is what a benchmark is for
+        print(
             f"{label:20} median {statistics.median(values):7.2f}  best {min(values):7.2f}"
             f"  worst {max(values):7.2f}  {unit}  ({len(values)} runs)"
         )
