@@ -120,7 +120,7 @@ class EngineClient:
         attachment = self._attached()
         return await attachment.dialect.list_loras(attachment.control, timeout=timeout)
 
-    def _attached(self, request_id: str) -> Attachment:
+    def _attached(self, request_id: str = "") -> Attachment:
         if self._attachment is None:
             raise EngineLostError(request_id, f"no engine is connected at {self.endpoint}")
         return self._attachment
