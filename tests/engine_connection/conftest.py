@@ -3,10 +3,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.support.backstage import Backstage
 
 from openengine_sidecar.launch.engine import ReferenceEngine
-from openengine_sidecar.supervision.testing import Stage
+from tests.support.backstage import Backstage
 
 
 @pytest.fixture
@@ -17,5 +16,5 @@ async def engine() -> AsyncIterator[ReferenceEngine]:
 
 @pytest.fixture
 async def backstage() -> AsyncIterator[Backstage]:
-    async with Stage() as stage:
-        yield await Backstage.set_up(stage)
+    async with Backstage.set_up() as backstage:
+        yield backstage

@@ -6,8 +6,6 @@ from typing import Any, cast
 
 import grpc.aio
 import pytest
-from tests.support.backstage import Backstage
-from tests.support.waiting import eventually
 
 from openengine_sidecar.actors.engine.client import Attachment, EngineClient
 from openengine_sidecar.actors.engine.connection import Suspect
@@ -17,6 +15,8 @@ from openengine_sidecar.messages.engine.generation import GenerateCall, Stopping
 from openengine_sidecar.messages.errors import EngineLostError
 from openengine_sidecar.messages.facts import EngineUp
 from openengine_sidecar.proto.dialect import Dialect
+from tests.support.backstage import Backstage
+from tests.support.waiting import eventually
 
 STREAMS = 64
 

@@ -3,11 +3,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
+from openengine_sidecar.launch.engine import ReferenceEngine
 from tests.engine.caller import Caller, ask
 from tests.support.backstage import Backstage
 from tests.support.waiting import eventually
-
-from openengine_sidecar.launch.engine import ReferenceEngine
 
 
 async def drained(backstage: Backstage, seconds: float) -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 from shutil import copytree
 
 import pytest
-from tests.support.backstage import Backstage, come_back, connection_spec, engine_config, pass_time
 
 from openengine_sidecar.launch.engine import EngineOptions, ReferenceEngine
 from openengine_sidecar.messages.errors import DiscoveryError
@@ -12,6 +11,7 @@ from openengine_sidecar.messages.facts import EngineDown, EngineUp
 from openengine_sidecar.messages.signals import Cause
 from openengine_sidecar.supervision import INFINITY, ChildSpec, EscalationError, Restart, Strategy, Supervisor
 from openengine_sidecar.supervision.testing import InjectedError, crash_now
+from tests.support.backstage import Backstage, come_back, connection_spec, engine_config, pass_time
 
 
 async def supervised(backstage: Backstage, address: str, **changes: object) -> None:

@@ -4,13 +4,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.support.backstage import Backstage, come_back, pass_time
-from tests.support.waiting import eventually
 
 from openengine_sidecar.actors.engine.connection import Suspect
 from openengine_sidecar.launch.engine import ReferenceEngine
 from openengine_sidecar.messages.engine.control import HealthState
 from openengine_sidecar.messages.facts import EngineDown, EngineHealth, EngineUp
+from tests.support.backstage import Backstage, come_back, pass_time
+from tests.support.waiting import eventually
 
 
 async def polled(backstage: Backstage, engine: ReferenceEngine, times: int) -> None:

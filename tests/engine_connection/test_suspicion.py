@@ -3,11 +3,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.support.backstage import Backstage, pass_time
-
 from openengine_sidecar.actors.engine.connection import Suspect
 from openengine_sidecar.launch.engine import ReferenceEngine
 from openengine_sidecar.messages.facts import EngineDown
+from tests.support.backstage import Backstage, pass_time
 
 STREAMS = 2_000
 NEVER = 1e9

@@ -3,13 +3,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.support.backstage import Backstage, come_back, log_lines, pass_time
 
 from openengine_sidecar.launch.engine import EngineOptions, ReferenceEngine
 from openengine_sidecar.launch.stack.ports import free_port
 from openengine_sidecar.messages.engine.discovery import Role
 from openengine_sidecar.messages.errors import DiscoveryError
 from openengine_sidecar.messages.facts import EngineUp
+from tests.support.backstage import Backstage, come_back, log_lines, pass_time
 
 
 async def connected(backstage: Backstage, address: str, **changes: object) -> None:

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kv.routers import Blocks, Router
 
 from openengine_sidecar.actors.kv.index import RankIndex, TierIndex
 from openengine_sidecar.messages.dynamo.events import (
@@ -19,6 +18,7 @@ from openengine_sidecar.messages.dynamo.events import (
     Stored,
     StoredBlock,
 )
+from tests.kv.routers import Blocks, Router
 
 DEVICE, HOST = StorageTier.DEVICE, StorageTier.HOST_PINNED
 HASHES = st.integers(1, 9)

@@ -4,13 +4,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.kv.batches import BLOCK_SIZE, CLEAR_ALL, remove, store
 
 from openengine_sidecar.actors.kv.hashes import tokens_hashes
 from openengine_sidecar.actors.kv.normalise import Clear, Invalid, Normalised, Normaliser, Remove, Store
 from openengine_sidecar.actors.kv.outcomes import Outcome
 from openengine_sidecar.messages.dynamo.events import StorageTier
 from openengine_sidecar.messages.engine.kv import BlockHash, BlockRemoved, BlockStored, KvEvent, Medium, UnknownEvent
+from tests.kv.batches import BLOCK_SIZE, CLEAR_ALL, remove, store
 
 TOKENS = [1, 1, 1, 1, 2, 2, 2, 2]
 

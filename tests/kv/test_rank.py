@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kv.batches import BLOCK_SIZE, CLEAR_ALL, batch, brief, remove, store
-from tests.kv.routers import Router
 
 from openengine_sidecar.actors.kv.outcomes import Outcome
 from openengine_sidecar.actors.kv.rank import Fed, RankFeed
 from openengine_sidecar.messages.dynamo.events import RecoveryRequest, StorageTier, TreeDump
 from openengine_sidecar.messages.engine.kv import KvBatch, Medium, UnknownEvent
+from tests.kv.batches import BLOCK_SIZE, CLEAR_ALL, batch, brief, remove, store
+from tests.kv.routers import Router
 
 WORKER = 77
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET
-from tests.kv.routers import Router
 
 from openengine_sidecar.actors.kv.index import RankIndex
 from openengine_sidecar.actors.kv.recovery import EventLog
@@ -22,6 +21,7 @@ from openengine_sidecar.messages.dynamo.events import (
     TooNew,
     TreeDump,
 )
+from tests.kv.routers import Router
 
 WORKER, RANK = 2**64 - 1, 3
 DEVICE, DISK = StorageTier.DEVICE, StorageTier.DISK

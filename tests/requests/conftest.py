@@ -4,11 +4,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from openengine_sidecar.actors.config import NatsConfig
 from openengine_sidecar.launch.engine import EngineOptions, ReferenceEngine
-from openengine_sidecar.supervision.testing import Stage
+from openengine_sidecar.messages.facts import PlaneState
+from tests.requests.gates import GateStage
 from tests.requests.streams import Streams
 from tests.support.backstage import Backstage
-from tests.support.wire import CallHomeServer
+from tests.support.site import Site
+from tests.support.wire import CallHomeServer, RawFrontend
 
 PACE = 0.005
 NEVER = 1e9
@@ -28,7 +31,21 @@ async def ears() -> AsyncIterator[CallHomeServer]:
 
 @pytest.fixture
 async def streams(engine: ReferenceEngine, ears: CallHomeServer) -> AsyncIterator[Streams]:
-    async with Stage() as stage:
-        backstage = await Backstage.set_up(stage)
+    async with Backstage.set_up() as backstage:
         await backstage.connect(engine.address, health_interval=NEVER)
         yield Streams(backstage, engine, ears)
+
+
+@pytest.fixture
+async def raw(site: Site) -> AsyncIterator[RawFrontend]:
+    async with RawFrontend(site.planes.nats_url) as raw:
+        yield raw
+
+
+@pytest.fixture
+async def gates(engine: ReferenceEngine, raw: RawFrontend, site: Site) -> AsyncIterator[GateStage]:
+    """A gate that is not set up yet."""
+    async with Backstage.set_up() as backstage:
+        backstage.probe.subscribe(PlaneState)
+        await backstage.connect(engine.address, health_interval=NEVER)
+        yield GateStage(backstage, engine, raw, NatsConfig(servers=(site.planes.nats_url,), reconnect_wait=0.05))

@@ -11,7 +11,6 @@ from openengine_sidecar.actors.requests.call_home import HIGH_WATER
 from openengine_sidecar.actors.requests.exchange import Phase
 from openengine_sidecar.actors.requests.protocol import CancelReason
 from openengine_sidecar.messages.facts import Outcome
-from openengine_sidecar.supervision.testing import Stage
 from tests.requests.firehose import TOKENS, Firehose
 from tests.requests.streams import Streams, Subject
 from tests.support.backstage import Backstage
@@ -40,8 +39,7 @@ def firehose() -> Firehose:
 
 @pytest.fixture
 async def streams(firehose: Firehose) -> AsyncIterator[Streams]:
-    async with SmallEars() as ears, firehose.serve() as engine, Stage() as stage:
-        backstage = await Backstage.set_up(stage)
+    async with SmallEars() as ears, firehose.serve() as engine, Backstage.set_up() as backstage:
         await backstage.connect(engine.endpoint, health_interval=NEVER)
         yield Streams(backstage, cast("Any", firehose), ears)
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pykka
 import pytest
-from tests.supervision.cast import Cast, Fail, Say, held_by
 
 from openengine_sidecar.supervision import (
     Actor,
@@ -21,6 +20,7 @@ from openengine_sidecar.supervision import (
     UnknownMessageError,
 )
 from openengine_sidecar.supervision.testing import Gate, Stage
+from tests.supervision.cast import Cast, Fail, Say, held_by
 
 
 class BrokenError(Exception):

@@ -5,7 +5,6 @@ import contextlib
 from typing import Any
 
 import pytest
-from tests.supervision.cast import Cast, Fail, Say, held_by
 
 from openengine_sidecar.messages.signals import Cancel, CauseKind, Drain, Drained
 from openengine_sidecar.supervision import (
@@ -18,6 +17,7 @@ from openengine_sidecar.supervision import (
     Supervisor,
 )
 from openengine_sidecar.supervision.testing import Gate, Probe, Stage
+from tests.supervision.cast import Cast, Fail, Say, held_by
 
 
 class BrokenError(Exception):

@@ -7,7 +7,6 @@ import inspect
 from typing import Any
 
 import pytest
-from tests.supervision.cast import Cast, Say
 
 from openengine_sidecar.supervision import (
     Actor,
@@ -22,6 +21,7 @@ from openengine_sidecar.supervision import (
     ThreadActor,
 )
 from openengine_sidecar.supervision.testing import Gate, Stage
+from tests.supervision.cast import Cast, Say
 
 
 async def test_f58_asking_oneself_in_a_handler_raises(stage: Stage, cast: Cast) -> None:

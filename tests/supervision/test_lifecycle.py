@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.supervision.cast import Cast, Fail, Say, answer, held_by, incarnation, tell_of
 
 from openengine_sidecar.messages.signals import CauseKind
 from openengine_sidecar.supervision import (
@@ -22,6 +21,7 @@ from openengine_sidecar.supervision import (
     Supervisor,
 )
 from openengine_sidecar.supervision.testing import Gate, Probe, Stage
+from tests.supervision.cast import Cast, Fail, Say, answer, held_by, incarnation, tell_of
 
 
 class BrokenError(Exception):

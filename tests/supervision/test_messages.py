@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.supervision.cast import Cast, Say, held_by
 
 from openengine_sidecar.supervision import (
     Actor,
@@ -20,6 +19,7 @@ from openengine_sidecar.supervision import (
     ThreadActor,
 )
 from openengine_sidecar.supervision.testing import Gate, Probe, Stage
+from tests.supervision.cast import Cast, Say, held_by
 
 SMALL = 3
 

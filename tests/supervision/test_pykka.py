@@ -7,7 +7,6 @@ from typing import Any
 
 import pykka
 import pytest
-from tests.supervision.cast import Cast, Fail, Say, incarnation
 
 from openengine_sidecar.supervision import (
     AskFuture,
@@ -18,6 +17,7 @@ from openengine_sidecar.supervision import (
     Supervisor,
 )
 from openengine_sidecar.supervision.testing import Gate, Stage
+from tests.supervision.cast import Cast, Fail, Say, incarnation
 
 
 def test_an_ask_future_is_a_pykka_future() -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.supervision.cast import Cast, Fail, Say, Who, answer, held_by, incarnation
 
 from openengine_sidecar.messages.signals import Cause, CauseKind
 from openengine_sidecar.supervision import (
@@ -20,6 +19,7 @@ from openengine_sidecar.supervision import (
     Supervisor,
 )
 from openengine_sidecar.supervision.testing import Gate, Probe, Stage
+from tests.supervision.cast import Cast, Fail, Say, Who, answer, held_by, incarnation
 
 
 class BrokenError(Exception):

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.supervision.cast import Cast, Fail, Say, Who, answer, held_by, incarnation
 
 from openengine_sidecar.messages.signals import Cause, CauseKind, Terminated
 from openengine_sidecar.supervision import (
@@ -25,6 +24,7 @@ from openengine_sidecar.supervision import (
     Supervisor,
 )
 from openengine_sidecar.supervision.testing import Gate, Probe, Stage, crash_at, crash_now
+from tests.supervision.cast import Cast, Fail, Say, Who, answer, held_by, incarnation
 
 AT_ONCE = Backoff(minimum=0.0, maximum=0.0)
 
@@ -290,6 +290,7 @@ async def test_a_failed_restart_of_one_for_all_begins_from_the_top(stage: Stage,
     log.failing_starts["b"] = 1
     await strike(stage, "sup/c")
     assert log.taken() == "!c -b -a +a +b !b -a +a +b +c"
+    assert stage.system.counters[Count.INCIDENTS] == 2
 
 
 async def test_restarts_that_never_succeed_spend_the_budget(stage: Stage, log: Log) -> None:

@@ -5,7 +5,6 @@ import itertools
 from typing import Any
 
 import pytest
-from tests.supervision.cast import Cast, Say, held_by
 
 from openengine_sidecar.messages.signals import Terminated
 from openengine_sidecar.supervision import Actor, ActorGoneError, ChildSpec, LoopClock
@@ -17,6 +16,7 @@ from openengine_sidecar.supervision.testing import (
     VirtualClock,
     crash_now,
 )
+from tests.supervision.cast import Cast, Say, held_by
 
 
 async def test_a_virtual_clock_stands_still() -> None:

@@ -3,11 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.supervision.cast import Cast, Fail, Say, held_by, tell_of
 
 from openengine_sidecar.messages.signals import Address, CauseKind, Terminated
 from openengine_sidecar.supervision import Backoff, ChildSpec, Strategy, Supervisor
 from openengine_sidecar.supervision.testing import Gate, Probe, Stage
+from tests.supervision.cast import Cast, Fail, Say, held_by, tell_of
 
 
 class BrokenError(Exception):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from loguru import logger
-from tests.support.waiting import eventually
 
 from openengine_sidecar.actors.config import EngineConfig
 from openengine_sidecar.actors.engine.client import EngineClient
@@ -17,8 +16,10 @@ from openengine_sidecar.launch.engine import EngineOptions, ReferenceEngine
 from openengine_sidecar.messages.facts import EngineDown, EngineHealth, EngineUp, StreamEnded
 from openengine_sidecar.supervision import INFINITY, ChildSpec, Mailbox
 from openengine_sidecar.supervision.testing import Probe, Stage, VirtualClock
+from tests.support.waiting import eventually
 
 FACTS = (EngineUp, EngineDown, EngineHealth, StreamEnded)
+ENGINE = "engine"
 PLENTY = Mailbox(capacity=65_536)
 
 
@@ -30,7 +31,7 @@ def engine_config(address: str, **changes: Any) -> EngineConfig:
 
 def connection_spec(config: EngineConfig, client: EngineClient, *, drain_engine: bool = False) -> ChildSpec:
     return ChildSpec(
-        name="engine",
+        name=ENGINE,
         factory=lambda: EngineConnection(config, client, drain_engine=drain_engine),
         ready_timeout=INFINITY,
         mailbox=PLENTY,
@@ -46,10 +47,24 @@ class Backstage:
         self.client = EngineClient("unknown")
 
     @classmethod
-    async def set_up(cls, stage: Stage) -> Backstage:
-        probe = await stage.probe()
-        probe.subscribe(*FACTS)
-        return cls(stage, probe)
+    @asynccontextmanager
+    async def set_up(cls) -> AsyncIterator[Backstage]:
+        """A stage whose actors get the time they need for their sockets when they end, which a clock cannot see."""
+        async with Stage() as stage:
+            probe = await stage.probe()
+            probe.subscribe(*FACTS)
+            backstage = cls(stage, probe)
+            try:
+                yield backstage
+            finally:
+                await backstage._tear_down()
+
+    async def _tear_down(self) -> None:
+        roots = {status.path.split("/")[2] for status in self.stage.system.snapshot() if status.path.count("/") > 1}
+        for root in sorted(roots - {self.probe.name}, key=lambda name: name == ENGINE):
+            ref = self.stage.ref(root)
+            ref.cancel("the test is over")
+            await pass_time(self.stage.clock, lambda ref=ref: not ref.is_alive, f"end of {root}", leap=10.0)
 
     async def connect(self, address: str, *, drain_engine: bool = False, **changes: Any) -> None:
         """Starts the connection; returns when the engine is ready."""

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.support.openai import OpenAIClient
-from tests.support.site import Lab, Site
 
 from openengine_sidecar.launch.stack.openai import OpenAIEndpoint
 from openengine_sidecar.launch.stack.stack import Stack
+from tests.support.openai import OpenAIClient
+from tests.support.site import Lab, Site
 
 FAILED = pytest.StashKey[bool]()
 SHOWN_LINES = 40

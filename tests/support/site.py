@@ -15,16 +15,16 @@ from typing import Any
 import aiohttp
 import psutil
 import pytest
-from tests.support.leaks import Census
-from tests.support.openai import OpenAIClient
-from tests.support.store import Store
-from tests.support.waiting import eventually
 
 from openengine_sidecar.launch.stack import programs
 from openengine_sidecar.launch.stack.openai import OpenAIEndpoint
 from openengine_sidecar.launch.stack.ports import free_port
 from openengine_sidecar.launch.stack.process import Process, Program
 from openengine_sidecar.launch.stack.stack import Stack
+from tests.support.leaks import Census
+from tests.support.openai import OpenAIClient
+from tests.support.store import Store
+from tests.support.waiting import eventually
 
 MODEL = Path(__file__).resolve().parents[2] / "launch" / "model"
 WORKER_SECONDS = 30.0
