@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 
 from openengine_sidecar.actors.lora.config import LoraConfig
@@ -88,6 +89,35 @@ class NatsConfig:
     reconnect_wait: float = 2.0
 
 
+class KvEvents(StrEnum):
+    """Whether routers hear of the engine's cache: AUTO where the engine tells of it, REQUIRED or the worker ends."""
+
+    AUTO = "auto"
+    REQUIRED = "required"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvConfig:
+    """KV events: from the engine to the routers."""
+
+    events: KvEvents = KvEvents.AUTO
+    live_only: bool = False  # no index that routers can ask for what they missed
+    index_blocks: int | None = None  # most blocks of a rank's tier; None takes what the engine says
+    queue_blocks: int = 65_536  # named by events that wait for the event plane; beyond it the oldest are dropped
+    repeat_interval: float = 5.0  # silence after which the newest event is said again
+    timeout: float = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadConfig:
+    """The engine's load: from its polls to routers and gauges."""
+
+    interval: float = 1.0  # 0 polls never
+    timeout: float = 5.0
+    age_limit: float = 5.0  # how long a number holds
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """The model card's ingredients."""
@@ -145,5 +175,7 @@ class SidecarConfig:
     requests: RequestConfig = RequestConfig()
     admission: AdmissionConfig = AdmissionConfig()
     drain: DrainConfig = DrainConfig()
+    kv: KvConfig = KvConfig()
+    load: LoadConfig = LoadConfig()
     lora: LoraConfig = field(default_factory=LoraConfig)
     reporter: ReporterConfig = ReporterConfig()

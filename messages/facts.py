@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
 
 from openengine_sidecar.messages.dynamo.cards import ModelCard
-from openengine_sidecar.messages.engine.control import HealthCheck, HealthState
+from openengine_sidecar.messages.engine.control import HealthCheck, HealthState, RankLoad
 from openengine_sidecar.messages.engine.discovery import Discovery, Role
 from openengine_sidecar.messages.engine.generation import Usage
 
@@ -115,3 +116,31 @@ class StreamEnded(msgspec.Struct, frozen=True, kw_only=True):
     hold: HoldEnd | None = None
     ttft: float | None = None
     duration: float = 0.0
+
+
+class EventPlaneState(msgspec.Struct, frozen=True, kw_only=True):
+    """The event plane's connection came up or went down."""
+
+    connected: bool
+    detail: str = ""
+
+
+class KvFollowing(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the KV events of a rank reach routers, and how; None stands for all ranks."""
+
+    rank: int | None
+    following: bool
+    detail: str = ""
+
+
+class KvCounted(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of KV events of one rank since this was last said: numbers by outcome."""
+
+    rank: int
+    outcomes: Mapping[str, int]
+
+
+class LoadSample(msgspec.Struct, frozen=True, kw_only=True):
+    """The load of every rank that is known now; a rank that is missing is not known. Sent on change."""
+
+    ranks: tuple[RankLoad, ...]

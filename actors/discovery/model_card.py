@@ -22,7 +22,7 @@ from openengine_sidecar.messages.dynamo.cards import (
     join_model_types,
 )
 from openengine_sidecar.messages.dynamo.naming import EndpointId, slugify
-from openengine_sidecar.messages.engine.discovery import Discovery, Parallelism, Role
+from openengine_sidecar.messages.engine.discovery import Discovery, Role
 from openengine_sidecar.messages.errors import ConfigurationError
 
 DEFAULT_BLOCK_SIZE = 16
@@ -84,7 +84,7 @@ def _card(config: ModelConfig, discovery: Discovery, role: Role, files: ModelFil
 
 def _runtime_config(config: ModelConfig, discovery: Discovery, context_length: int | UnsetType) -> RuntimeConfig:
     limits = discovery.limits
-    start_rank, ranks = _ranks(discovery.parallelism)
+    ranks = discovery.parallelism.ranks
     return RuntimeConfig(
         context_length=context_length,
         total_kv_blocks=limits.total_kv_blocks,
@@ -93,17 +93,10 @@ def _runtime_config(config: ModelConfig, discovery: Discovery, context_length: i
         tool_call_parser=config.tool_call_parser or discovery.tool_call_parser or None,
         reasoning_parser=config.reasoning_parser or discovery.reasoning_parser or None,
         exclude_tools_when_tool_choice_none=config.exclude_tools_when_tool_choice_none,
-        data_parallel_start_rank=start_rank,
-        data_parallel_size=ranks,
+        data_parallel_start_rank=ranks.start,
+        data_parallel_size=len(ranks),
         max_gpu_lora_count=UNSET if config.max_loras is None else config.max_loras,
     )
-
-
-def _ranks(parallelism: Parallelism) -> tuple[int, int]:
-    """First data-parallel rank that the engine's endpoint serves, and how many: a lone rank of a group serves one."""
-    if parallelism.data_start_rank is None and parallelism.data_rank is not None:
-        return parallelism.data_rank, 1
-    return parallelism.data_start_rank or 0, parallelism.data or 1
 
 
 def _context_length(config: ModelConfig, discovery: Discovery, files: ModelFiles) -> int | UnsetType:

@@ -7,26 +7,32 @@ from dataclasses import dataclass
 
 import grpc.aio
 
-from openengine_sidecar.messages.engine.control import AbortOutcome
+from openengine_sidecar.messages.engine.control import AbortOutcome, Load
 from openengine_sidecar.messages.engine.generation import GenerateCall, KvSession
+from openengine_sidecar.messages.engine.kv import KvEventSource
 from openengine_sidecar.messages.engine.lora import LoraAdapter, LoraListing, LoraOutcome
 from openengine_sidecar.messages.errors import EngineLostError
-from openengine_sidecar.proto.dialect import Dialect, GenerationStream
+from openengine_sidecar.proto.dialect import Dialect, GenerationStream, KvEventStream
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """What a connected engine offers: a schema, channels for streams, and one for control calls alone."""
+    """What a connected engine offers: a schema, channels for streams, one for control calls alone, one for KV events.
+
+    KV events share the control channel where they have none of their own.
+    """
 
     dialect: Dialect
     streams: Sequence[grpc.aio.Channel]
     control: grpc.aio.Channel
+    events: grpc.aio.Channel | None = None
 
 
 class EngineClient:
     """Calls to one engine, spread round robin over channels that EngineConnection owns.
 
-    Control calls have a channel of their own: streams under back-pressure cannot starve an abort.
+    Control calls have a channel of their own: streams under back-pressure cannot starve an abort. So have KV events:
+    a subscriber that reads slowly holds up nobody else.
     """
 
     def __init__(self, endpoint: str) -> None:
@@ -94,6 +100,26 @@ class EngineClient:
         self._abort_supported = outcome is not AbortOutcome.UNSUPPORTED
         return outcome
 
+    async def kv_sources(self, *, timeout: float) -> Sequence[KvEventSource]:
+        """Ask where KV events can be heard.
+
+        Raises:
+            EngineLostError: no engine is attached.
+            EngineCallError: the call failed.
+        """
+        attachment = self._attached()
+        return await attachment.dialect.kv_sources(attachment.control, timeout=timeout)
+
+    def subscribe_kv(self, rank: int, *, snapshot: bool = False, start: int | None = None) -> KvEventStream:
+        """Prepare a subscription to one rank's KV events; see Dialect.
+
+        Raises:
+            EngineLostError: no engine is attached.
+        """
+        attachment = self._attached()
+        channel = attachment.control if attachment.events is None else attachment.events
+        return attachment.dialect.subscribe_kv(channel, rank, snapshot=snapshot, start=start)
+
     async def load_lora(self, adapter: LoraAdapter, *, timeout: float) -> LoraOutcome:
         """Load an adapter; see Dialect.
 
@@ -119,6 +145,16 @@ class EngineClient:
         """
         attachment = self._attached()
         return await attachment.dialect.list_loras(attachment.control, timeout=timeout)
+
+    async def load(self, *, timeout: float) -> Load:
+        """Ask for the load of every rank.
+
+        Raises:
+            EngineLostError: no engine is attached.
+            EngineCallError: the call failed.
+        """
+        attachment = self._attached()
+        return await attachment.dialect.load(attachment.control, per_rank=True, timeout=timeout)
 
     def _attached(self, request_id: str = "") -> Attachment:
         if self._attachment is None:

@@ -57,7 +57,7 @@ class EngineConnection(Actor[Suspect]):
     async def on_start(self) -> None:
         """Open the channels and wait for a ready engine."""
         config = self._config
-        self._channels = [open_channel(config) for _ in range(config.connections + 1)]
+        self._channels = [open_channel(config) for _ in range(config.connections + 2)]
         await self._wait_for_engine()
         self.background(self._watch(), name="health watch")
 
@@ -168,7 +168,8 @@ class EngineConnection(Actor[Suspect]):
         if old is not None and old.instance_id != discovery.instance_id:
             self.log.warning("the engine is a new instance: {}, was {}", discovery.instance_id, old.instance_id)
         role = serving_role(discovery, self._config)
-        self._client.attach(Attachment(self._dialect, self._channels[:-1], self._control))
+        *streams, events, control = self._channels
+        self._client.attach(Attachment(self._dialect, streams, control, events))
         name = f"{discovery.engine_name} {discovery.engine_version}"
         self.log.info("engine {} is ready, model {}, role {}", name, discovery.model_id, role.value)
         self.publish(EngineUp(discovery=discovery, role=role))

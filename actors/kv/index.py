@@ -32,6 +32,11 @@ class RankIndex:
     def __getitem__(self, tier: StorageTier) -> TierIndex:
         return self._tiers[tier]
 
+    @property
+    def size(self) -> int:
+        """Blocks in all tiers."""
+        return sum(map(len, self._tiers.values()))
+
     def clear(self) -> bool:
         """Forget everything; False where routers know of nothing anyway."""
         known = any(tier.told for tier in self._tiers.values())

@@ -108,6 +108,11 @@ class LoadBook:
         now = self._monotonic()
         return {rank: gauges for rank, (since, gauges) in self._measured.items() if self._holds(since, now)}
 
+    @property
+    def standing(self) -> Sequence[ActiveLoad]:
+        """What routers were told and still holds."""
+        return [self._load(rank, used) for rank, (_, used) in self._told.items()]
+
     def sampled(self, load: Load) -> LoadReport:
         """Take a poll's answer in; publishes on change, and what has expired."""
         timestamp, self._timestamp = self._timestamp, load.timestamp_unix_nanos

@@ -29,6 +29,12 @@ class Outcome(StrEnum):
     IGNORED_KEY = "ignored_key"
     """Blocks whose hashes hold something that routers cannot reproduce."""
 
+    SUBSCRIBED = "subscribed"
+    """A subscription began: the first, or one that follows one that ended or had a gap."""
+
+    ENDED = "ended"
+    """A subscription ended, or none was accepted."""
+
     REPEATED_BATCH = "repeated_batch"
     GAP = "gap"
     RESTART = "restart"

@@ -9,6 +9,7 @@ import msgspec
 from openengine_sidecar.actors.kv.index import RankIndex
 from openengine_sidecar.actors.kv.normalise import Clear, Invalid, Normaliser, Operation, Remove, Store
 from openengine_sidecar.actors.kv.outcomes import Outcome
+from openengine_sidecar.actors.kv.pieces import pieces
 from openengine_sidecar.actors.kv.recovery import EventLog
 from openengine_sidecar.actors.kv.sequence import SequenceLaw, Step
 from openengine_sidecar.messages.dynamo.events import (
@@ -22,6 +23,9 @@ from openengine_sidecar.messages.engine.kv import KvBatch
 
 DEFAULT_BLOCKS = 262_144
 """Blocks in a tier, where the engine does not say how many it has: some 130 MB when full."""
+
+MOST_IN_AN_EVENT = 2048
+"""Blocks that one event names at most, so that it fits into a message of the event plane."""
 
 DEFAULT_WINDOW = 16_384
 """Blocks named by the events that can be sent again."""
@@ -125,7 +129,7 @@ class RankFeed:
                 changes = self.index[tier].remove(hashes)
             case Clear():
                 return self._emptied()
-        return [self.log.append(tier, change) for change in changes]
+        return [self.log.append(tier, piece) for change in changes for piece in pieces(change, MOST_IN_AN_EVENT)]
 
     def _emptied(self) -> list[RouterEvent]:
         return [self.log.append(StorageTier.DEVICE, CLEARED)] if self.index.clear() else []

@@ -47,14 +47,19 @@ class EventLog:
         self._recent: deque[RouterEvent] = deque()
         self._weight = 0
 
+    @property
+    def newest(self) -> RouterEvent | None:
+        """The newest event, None before the first."""
+        return self._recent[-1] if self._recent else None
+
     def append(self, tier: StorageTier, data: EventData) -> RouterEvent:
         """Number a change and keep it."""
         self.last_id += 1
         event = self._event(self.last_id, tier, data)
         self._recent.append(event)
-        self._weight += _weight(event)
+        self._weight += weight(event)
         while self._weight > self._window and len(self._recent) > 1:
-            self._weight -= _weight(self._recent.popleft())
+            self._weight -= weight(self._recent.popleft())
         return event
 
     def answer(self, request: RecoveryRequest, index: RankIndex) -> RecoveryAnswer:
@@ -100,7 +105,7 @@ class EventLog:
         )
 
 
-def _weight(event: RouterEvent) -> int:
+def weight(event: RouterEvent) -> int:
     """Blocks that an event names, at least 1."""
     data = event.event.data
     if data == CLEARED:

@@ -54,7 +54,7 @@ class ControlStream(Actor[Never]):
             body = decode_body(self._admitted.body, control.codec)
         except WireError as error:
             raise InvalidRequestError(control.id, str(error)) from error
-        question = ControlRequest(endpoint=self._exposed.endpoint, body=body)
+        question = ControlRequest(endpoint=self._exposed.endpoint, body=body, codec=control.codec)
         return await self._exposed.handler.ask(question, timeout=ANSWER_TIMEOUT)
 
     def _failure(self, problem: str) -> RequestError:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from openengine_sidecar.messages.dynamo.control import ControlHeader
+from openengine_sidecar.messages.dynamo.control import Codec, ControlHeader
 from openengine_sidecar.messages.facts import EngineUp
 from openengine_sidecar.supervision import Ref
 
@@ -72,7 +72,9 @@ class ControlRequest(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         endpoint: its name.
         body: the decoded body.
+        codec: of the request, and of its answer.
     """
 
     endpoint: str
     body: Any
+    codec: Codec = Codec.MSGPACK

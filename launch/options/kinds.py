@@ -54,5 +54,6 @@ DISCOVERY_BACKEND = Kind("file", values.one_of("file", later=("etcd", "kubernete
 REQUEST_PLANE = Kind("nats", values.one_of("nats", later=("tcp",)))
 RESPONSE_PLANE = Kind("tcp", values.one_of("tcp", later=("quic",)))
 EVENT_PLANE = Kind("nats|zmq", values.one_of("nats", "zmq"))
+KV_EVENTS = Kind("auto|required|off", values.kv_events)
 LOG_FILTER = Kind("filter", values.log_filter)
 LOG_FORMAT = Kind("text|json", values.log_format)

@@ -9,6 +9,7 @@ from openengine_sidecar.launch.options.setting import Heading, Setting
 
 _PLANES = Heading("Planes")
 _REQUESTS = Heading("Requests and limits")
+_KV = Heading("KV events and load")
 _HEALTH = Heading("Health")
 _SHUTDOWN = Heading("Shutdown")
 _LOGGING = Heading("Logging")
@@ -54,7 +55,7 @@ _PLANE_SETTINGS: tuple[Setting, ...] = (
         "--event-plane",
         "DYN_EVENT_PLANE",
         kinds.EVENT_PLANE,
-        "Either is accepted, so that a deployment's environment can stay as it is: this release publishes no events.",
+        "How KV events and load leave; the frontend must use the same.",
     ),
     _PLANES.dynamo(
         "--nats-server", "NATS_SERVER", kinds.NATS_SERVERS, "NATS servers, separated by commas.", "nats.servers"
@@ -115,6 +116,49 @@ _REQUEST_SETTINGS: tuple[Setting, ...] = (
         "--drop-unsupported-hints",
         "requests.drop_unsupported_hints",
         "Drop and count hints (priority) that the engine cannot take, instead of refusing the request.",
+    ),
+)
+
+_KV_SETTINGS: tuple[Setting, ...] = (
+    _KV.own(
+        "--kv-events",
+        "kv.events",
+        kinds.KV_EVENTS,
+        "Tell routers what the engine's cache holds: auto where the engine offers it, required or end, off.",
+    ),
+    _KV.switch(
+        "--kv-events-live-only",
+        "kv.live_only",
+        "Offer routers no way to ask for what they missed; a router that misses something forgets the rank.",
+    ),
+    _KV.own(
+        "--kv-index-blocks",
+        "kv.index_blocks",
+        kinds.COUNT,
+        "Most blocks of a rank that are remembered; unset takes what the engine says it has.",
+    ),
+    _KV.own(
+        "--kv-queue-blocks",
+        "kv.queue_blocks",
+        kinds.COUNT,
+        "Blocks in events that wait for a slow event plane; the oldest go first, and routers ask for them.",
+    ),
+    _KV.own("--kv-timeout-secs", "kv.timeout", kinds.SECONDS, "Longest single question for the sources of events."),
+    _KV.own(
+        "--kv-repeat-interval-secs",
+        "kv.repeat_interval",
+        kinds.SECONDS,
+        "Silence after which the newest event is said again, for routers that missed it.",
+    ),
+    _KV.own(
+        "--load-interval-secs",
+        "load.interval",
+        kinds.SECONDS_OR_ZERO,
+        "Pause between two polls of load; 0 is off.",
+    ),
+    _KV.own("--load-timeout-secs", "load.timeout", kinds.SECONDS, "Longest single poll of load."),
+    _KV.own(
+        "--load-age-limit-secs", "load.age_limit", kinds.SECONDS, "How long a number holds that is not measured again."
     ),
 )
 
@@ -194,5 +238,5 @@ _LOGGING_SETTINGS: tuple[Setting, ...] = (
 )
 
 OPERATION: tuple[Setting, ...] = (
-    _PLANE_SETTINGS + _REQUEST_SETTINGS + _HEALTH_SETTINGS + _SHUTDOWN_SETTINGS + _LOGGING_SETTINGS
+    _PLANE_SETTINGS + _REQUEST_SETTINGS + _KV_SETTINGS + _HEALTH_SETTINGS + _SHUTDOWN_SETTINGS + _LOGGING_SETTINGS
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 from urllib.parse import SplitResult, urlsplit
 
+from openengine_sidecar.actors.config import KvEvents
 from openengine_sidecar.launch.log_filter import LogFilter
 from openengine_sidecar.messages.engine.discovery import Role
 
@@ -130,11 +131,17 @@ def one_of(*supported: str, later: Sequence[str] = ()) -> Callable[[str], str]:
 
 _served_role = one_of(*(role.value for role in Role), later=("encode",))
 _log_format = one_of("text", "json")
+_kv_events = one_of(*KvEvents)
 
 
 def served_role(text: str) -> Role:
     """Read a role that this release serves."""
     return Role(_served_role(text))
+
+
+def kv_events(text: str) -> KvEvents:
+    """Read whether KV events are published."""
+    return KvEvents(_kv_events(text))
 
 
 def name(text: str) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import signal
 from functools import partial
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -65,6 +66,12 @@ async def test_f17_the_instance_answers_when_its_card_shows(lab: Lab) -> None:
             assert await worker.ended() == 0
 
 
+def _files(lab: Lab, expected: int) -> list[Path]:
+    store = lab.site.planes.store
+    files = [path for path in store.rglob("*") if lab.namespace in unquote(path.name) and path.name[0] != "."]
+    return files if len(files) == expected else []
+
+
 def _touched_since(file: Path, moment: int) -> bool:
     return file.stat().st_mtime_ns > moment
 
@@ -102,10 +109,9 @@ async def test_f16_a_paused_worker_comes_back_by_itself(
 
 
 async def test_records_keep_their_sign_of_life(lab: Lab, frontend: OpenAIEndpoint) -> None:
-    lab.serve(frontend, "--file-kv-heartbeat-secs", "0.5")
-    files = [path for path in lab.site.planes.store.rglob("*") if lab.namespace in path.name.replace("%2D", "-")]
-    assert len(files) == 2
-    for file in files:
+    lab.serve(frontend, "--file-kv-heartbeat-secs", "0.5", engine_options=("--kv-events", "grpc"))
+    # Card and instance; channels of load and KV events, the source of the latter, and who answers for it.
+    for file in await eventually(lambda: _files(lab, 6), "six records"):
         first = file.stat().st_mtime_ns
         await eventually(partial(_touched_since, file, first), f"{file.name} is touched")
 

@@ -46,6 +46,7 @@ OTHER_VALUES = {
     "text": "elsewhere",
     "text,...": "one,two",
     "type,...": "chat",
+    "auto|required|off": "off",
     "agg|prefill|decode": "decode",
     "port": "8081",
 }
