@@ -73,13 +73,9 @@ def child_over(host: Host, cell: Cell, terminated: Terminated) -> None:
 
 
 async def stop_together(cells: Iterable[Cell], by: float = INFINITY) -> None:
-    """Stop children at the same time, the youngest first in line; killed while waiting, kill them."""
+    """Stop children at the same time, the youngest first in line."""
     youngest_first = tuple(reversed(tuple(cells)))
-    try:
-        await asyncio.gather(*(cell.shut_down(by) for cell in youngest_first))
-    except asyncio.CancelledError:
-        await kill_together(youngest_first)
-        raise
+    await asyncio.gather(*(cell.shut_down(by) for cell in youngest_first))
 
 
 async def kill_together(cells: Iterable[Cell]) -> None:

@@ -26,7 +26,14 @@ from openengine_sidecar.messages.signals import (
     Stop,
     Terminated,
 )
-from openengine_sidecar.supervision._children import LAST_WORDS, child_over, drain_together, orphan, stop_together
+from openengine_sidecar.supervision._children import (
+    LAST_WORDS,
+    child_over,
+    drain_together,
+    kill_together,
+    orphan,
+    stop_together,
+)
 from openengine_sidecar.supervision._clock import INFINITY, within
 from openengine_sidecar.supervision._counters import Count
 from openengine_sidecar.supervision._current import enter
@@ -224,8 +231,8 @@ class Host(pykka.Actor, abc.ABC):
         """Ask it to stop, wait as long as its spec allows, cancel, wait, abandon.
 
         Args:
-            by: moment on the clock when patience ends, whatever the spec allows, but for some last words. A supervisor
-                is given all the time it needs to end its children by then.
+            by: moment on the clock when patience ends, whatever the spec allows, but for some last words, and for the
+                time that its children take to end under the same rule.
         """
         clock = self.system.clock
         self.stop_by = min(self.stop_by, by)
@@ -233,10 +240,12 @@ class Host(pykka.Actor, abc.ABC):
         if isinstance(patience, Shutdown):
             self.kill()
         else:
-            if not self.supervises or patience != INFINITY:
-                patience = min(patience, max(LAST_WORDS, by - clock.monotonic()))
             self.request_stop()
-            if not await within(clock, self.task, patience):
+            first = min(patience, max(LAST_WORDS, by - clock.monotonic()))
+            ended = await within(clock, self.task, first)
+            if not ended and self.children and self.cell.state is ActorState.STOPPING:
+                ended = await within(clock, self.task, patience - first)
+            if not ended:
                 self.kill()
         if not self.over and not await within(clock, self.task, KILL_GRACE) and not self.over:
             self.abandon()
@@ -265,7 +274,15 @@ class Host(pykka.Actor, abc.ABC):
             child_over(self, cell, signal)
 
     async def stop_children(self) -> None:
-        """End every child."""
+        """End every child; killed while it waits for them, kill them."""
+        try:
+            await self.stop_children_in_turn()
+        except asyncio.CancelledError:
+            await kill_together(tuple(self.children.values()))
+            raise
+
+    async def stop_children_in_turn(self) -> None:
+        """End every child, in the order that this kind of parent keeps: all at once."""
         await stop_together(self.children.values(), self.stop_by)
 
     def receive_drain(self, drain: Drain) -> None:

@@ -167,8 +167,7 @@ class Keeper:
             replaced = list(self._jobs)
             first = min([slot.index for job in replaced for slot in self._jobs[job] if slot.in_hand] + [group[0].index])
             group = self.slots[first:]
-        for slot in group:
-            slot.in_hand = True
+        _take_in_hand(group)
         for job in replaced:
             job.cancel()
         work = self._first_start(group) if culprit is None else self._repair(culprit, group, replaced)
@@ -191,6 +190,7 @@ class Keeper:
         if replaced:
             await asyncio.wait(replaced)
         while True:
+            _take_in_hand(group)
             await self._stop(group)
             await self._back_off(culprit)
             failed = await self._start(group)
@@ -243,10 +243,18 @@ class Keeper:
         await cell.start()
 
     def _cell(self, slot: Slot) -> Cell:
-        """The address of a child; opened anew for one that had finished."""
-        if slot.cell is None or slot.cell.end is not None:
+        """The address of a child; opened anew for one that had finished, whose lives are counted on."""
+        cell = slot.cell
+        if cell is None or cell.end is not None:
             slot.cell = adopt(self._host, slot.spec, follows=True)
-        return slot.cell
+            slot.cell.incarnation = cell.incarnation if cell is not None else 0
+            return slot.cell
+        return cell
+
+
+def _take_in_hand(group: Sequence[Slot]) -> None:
+    for slot in group:
+        slot.in_hand = True
 
 
 def _origin(cause: Cause) -> Cause:

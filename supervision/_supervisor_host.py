@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from openengine_sidecar.messages.signals import Cancel, Cause, Drain, Escalate, Signal, Started, Terminated
@@ -10,7 +9,6 @@ from openengine_sidecar.supervision._cell import Cell
 from openengine_sidecar.supervision._children import (
     bury,
     child_over,
-    kill_together,
     send_drain_if_up,
     stop_together,
     wait_drained,
@@ -55,15 +53,11 @@ class SupervisorHost(LoopHost):
         self.actor.log.error("{}", error)
         self.conclude(Cause.of(error))
 
-    async def stop_children(self) -> None:
-        """End every child, the last started first."""
+    async def stop_children_in_turn(self) -> None:
+        """End every child, the last started first, each gone before the next."""
         self.keeper.rest()
-        try:
-            for cells in self._phases():
-                await self._stop_phase(cells)
-        except asyncio.CancelledError:
-            await kill_together(tuple(self.children.values()))
-            raise
+        for cells in self._phases():
+            await self._stop_phase(cells)
 
     async def drain(self, drain: Drain) -> None:
         """Drain and stop every child, the last started first; nothing is restarted any more."""
