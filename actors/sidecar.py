@@ -11,9 +11,9 @@ from openengine_sidecar.actors.engine.client import EngineClient
 from openengine_sidecar.actors.engine.connection import EngineConnection
 from openengine_sidecar.actors.events.plane import EventPlane
 from openengine_sidecar.actors.events.publisher import EventPublisher
-from openengine_sidecar.actors.kv.announcer import Offices
 from openengine_sidecar.actors.kv.load_watch import LoadWatch
-from openengine_sidecar.actors.kv.publisher import KvContext, KvPublisher
+from openengine_sidecar.actors.kv.publisher import KvPublisher
+from openengine_sidecar.actors.kv.telling import Offices, Telling
 from openengine_sidecar.actors.lora.controller import LoraContext, LoraController
 from openengine_sidecar.actors.lora.engine import AdapterEngine
 from openengine_sidecar.actors.lora.uses import AdapterUses
@@ -88,8 +88,7 @@ def _serving_children(config: SidecarConfig, system: ActorSystem) -> tuple[Child
     context = StreamContext(
         client=client, connection=system.ref(f"{SERVING}/engine"), config=config.requests, adapters=adapters
     )
-    offices = Offices(registrar=system.ref(f"{SERVING}/registrar"), gate=system.ref(f"{SERVING}/gate"))
-    extras = (*_extras(config, client, offices), *_lora(config, client, system, adapters))
+    extras = (*_events(config, client, system), *_lora(config, client, system, adapters))
     return (
         ChildSpec(
             name="engine",
@@ -125,17 +124,20 @@ def _serving_children(config: SidecarConfig, system: ActorSystem) -> tuple[Child
     )
 
 
-def _extras(config: SidecarConfig, client: EngineClient, offices: Offices) -> tuple[ChildSpec, ...]:
-    """What serves beside the requests, and must never touch them."""
-    identity = config.identity
+def _events(config: SidecarConfig, client: EngineClient, system: ActorSystem) -> tuple[ChildSpec, ...]:
+    """What tells routers of the engine's cache and load, where that is wanted."""
     plane = EventPlane(config.kv.queue_blocks)  # one for all lives of its actors: what waits outlives them
-    kv = KvContext(identity=identity, config=config.kv, client=client, plane=plane, offices=offices)
-    name = f"openengine-sidecar-events-{identity.instance_id:x}"
+    name = f"openengine-sidecar-events-{config.identity.instance_id:x}"
+    offices = Offices(registrar=system.ref(f"{SERVING}/registrar"), gate=system.ref(f"{SERVING}/gate"))
+
+    def telling() -> Telling:
+        identity = config.identity.serving(_role(config, system))
+        return Telling(identity=identity, client=client, plane=plane, offices=offices)
+
+    kv = ChildSpec(name="kv", factory=lambda: KvPublisher(telling(), config.kv))
+    load = ChildSpec(name="load", factory=lambda: LoadWatch(telling(), config.load))
+    wanted = ([kv] if config.kv.events is not KvEvents.OFF else []) + ([load] if config.load.interval else [])
     events = ChildSpec(name="events", factory=lambda: EventPublisher(plane, config.nats, name=name))
-    publisher = ChildSpec(name="kv", factory=lambda: KvPublisher(kv))
-    load = ChildSpec(name="load", factory=lambda: LoadWatch(identity, config.load, client, plane, offices))
-    wanted = [publisher] if config.kv.events is not KvEvents.OFF else []
-    wanted += [load] if config.load.interval else []
     return (events, *wanted) if wanted else ()
 
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from msgspec import UNSET
 
-from openengine_sidecar.actors.config import WorkerIdentity
 from openengine_sidecar.actors.records import PublishRecord
-from openengine_sidecar.messages.dynamo.events import LOAD_TOPIC, recovery_endpoint
+from openengine_sidecar.messages.dynamo.events import recovery_endpoint
 from openengine_sidecar.messages.dynamo.naming import (
     KV_EVENTS_TOPIC,
     EndpointId,
@@ -31,21 +30,18 @@ from openengine_sidecar.messages.dynamo.records import (
 )
 
 
-def endpoint_of(identity: WorkerIdentity) -> EndpointId:
-    """The generation endpoint, which events are about."""
-    return EndpointId(identity.namespace, identity.component, identity.endpoint)
-
-
-def rank_records(identity: WorkerIdentity, rank: int, publisher_id: int, *, recovery: bool) -> Iterator[PublishRecord]:
+def rank_records(
+    endpoint: EndpointId, instance_id: int, rank: int, publisher_id: int, *, recovery: bool
+) -> Iterator[PublishRecord]:
     """The records of one rank's publisher, in the order in which they must appear.
 
     Args:
-        identity: the worker.
+        endpoint: what the events are about.
+        instance_id: the worker.
         rank: the data-parallel rank.
         publisher_id: of the rank's events.
         recovery: whether routers can ask for what they missed; otherwise they take the source as live only.
     """
-    endpoint, instance_id = endpoint_of(identity), identity.instance_id
     target: InstanceAddress | None = None
     if recovery:
         asked = recovery_endpoint(endpoint, publisher_id)
@@ -59,7 +55,7 @@ def rank_records(identity: WorkerIdentity, rank: int, publisher_id: int, *, reco
             instance_id=instance_id,
             transport=transport,
         )
-    yield channel_record(identity, KV_EVENTS_TOPIC, publisher_id)
+    yield channel_record(endpoint, KV_EVENTS_TOPIC, publisher_id)
     source = EventSource(
         scope=Scope(endpoint=endpoint),
         publisher_id=publisher_id,
@@ -73,9 +69,8 @@ def rank_records(identity: WorkerIdentity, rank: int, publisher_id: int, *, reco
     yield PublishRecord(key=event_source_key(endpoint, publisher_id), value=encode_record(source))
 
 
-def channel_record(identity: WorkerIdentity, topic: str, publisher_id: int) -> PublishRecord:
+def channel_record(endpoint: EndpointId, topic: str, publisher_id: int) -> PublishRecord:
     """The record of one publisher's channel."""
-    endpoint = endpoint_of(identity)
     channel = EventChannel(
         scope=Scope(endpoint=endpoint),
         topic=topic,
@@ -83,8 +78,3 @@ def channel_record(identity: WorkerIdentity, topic: str, publisher_id: int) -> P
         transport=NatsEventTransport(config=NatsEvents(subject_prefix=endpoint.event_prefix)),
     )
     return PublishRecord(key=event_channel_key(endpoint, topic, publisher_id), value=encode_record(channel))
-
-
-def load_record(identity: WorkerIdentity, publisher_id: int) -> PublishRecord:
-    """The record of the channel of load."""
-    return channel_record(identity, LOAD_TOPIC, publisher_id)

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from loguru import logger
 
+from openengine_sidecar.actors.kv.telling import Offices
 from openengine_sidecar.actors.records import PublishRecord, WithdrawRecord
 from openengine_sidecar.actors.requests.protocol import Expose
-from openengine_sidecar.supervision import ActorGoneError, AskTimeoutError, Clock, MailboxFullError, Ref
+from openengine_sidecar.supervision import ActorGoneError, AskTimeoutError, Clock, MailboxFullError
 
 ASK_TIMEOUT = 10.0
 RETRY = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offices:
-    """Who puts records up, and who listens on endpoints."""
-
-    registrar: Ref[PublishRecord | WithdrawRecord]
-    gate: Ref[Expose]
 
 
 class Announcer:

@@ -8,12 +8,11 @@ from typing import Final, Never
 
 import grpc
 
-from openengine_sidecar.actors.config import LoadConfig, WorkerIdentity
-from openengine_sidecar.actors.engine.client import EngineClient
-from openengine_sidecar.actors.events.plane import EventPlane
-from openengine_sidecar.actors.kv.announcement import endpoint_of, load_record
-from openengine_sidecar.actors.kv.announcer import Announcer, Offices, replaced
+from openengine_sidecar.actors.config import LoadConfig
+from openengine_sidecar.actors.kv.announcement import channel_record
+from openengine_sidecar.actors.kv.announcer import Announcer, replaced
 from openengine_sidecar.actors.kv.load import Gauges, LoadBook, LoadReport
+from openengine_sidecar.actors.kv.telling import Telling
 from openengine_sidecar.messages.dynamo.events import LOAD_TOPIC, ActiveLoad, encode_load
 from openengine_sidecar.messages.engine.control import RankLoad
 from openengine_sidecar.messages.errors import EngineLostError
@@ -29,20 +28,11 @@ REFRESH_EVERY: Final = 10
 class LoadWatch(Actor[EngineUp | Registered | Withdrawn]):
     """Tells routers of used KV blocks on change, and people of everything, as LoadSample. Ready at once."""
 
-    def __init__(
-        self,
-        identity: WorkerIdentity,
-        config: LoadConfig,
-        client: EngineClient,
-        plane: EventPlane,
-        offices: Offices,
-    ) -> None:
+    def __init__(self, telling: Telling, config: LoadConfig) -> None:
         super().__init__()
-        self._identity = identity
+        self._telling = telling
         self._config = config
-        self._client = client
-        self._outlet = plane.outlet(endpoint_of(identity), LOAD_TOPIC, _encode, lambda _: 1, alone=True)
-        self._offices = offices
+        self._outlet = telling.plane.outlet(telling.endpoint, LOAD_TOPIC, _encode, lambda _: 1, alone=True)
         self._announcer: Announcer
         self._announcing: asyncio.Task[None] | None = None
         self._ranks: range | None = None
@@ -53,7 +43,8 @@ class LoadWatch(Actor[EngineUp | Registered | Withdrawn]):
 
     async def on_start(self) -> None:
         """Begin to poll, once there is an engine."""
-        self._announcer = Announcer(self._offices, [load_record(self._identity, self._outlet.id)], self.clock)
+        record = channel_record(self._telling.endpoint, LOAD_TOPIC, self._outlet.id)
+        self._announcer = Announcer(self._telling.offices, [record], self.clock)
         self.subscribe(EngineUp, Registered, Withdrawn)
         self.background(self._watch(), name="watch")
 
@@ -79,7 +70,7 @@ class LoadWatch(Actor[EngineUp | Registered | Withdrawn]):
         if ranks != self._ranks:
             self._ranks = ranks
             self._book = LoadBook(
-                self._identity.instance_id,
+                self._telling.identity.instance_id,
                 ranks,
                 age_limit=self._config.age_limit,
                 monotonic=self.clock.monotonic,
@@ -103,7 +94,7 @@ class LoadWatch(Actor[EngineUp | Registered | Withdrawn]):
         if not self._offered:
             return book.missed()
         try:
-            load = await self._client.load(timeout=self._config.timeout)
+            load = await self._telling.client.load(timeout=self._config.timeout)
         except EngineLostError:
             return book.missed()
         except EngineCallError as error:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import tenacity
 
-from openengine_sidecar.actors.config import KvConfig, KvEvents, WorkerIdentity
-from openengine_sidecar.actors.engine.client import EngineClient
-from openengine_sidecar.actors.events.plane import EventPlane
-from openengine_sidecar.actors.kv.announcer import Offices, replaced
+from openengine_sidecar.actors.config import KvConfig, KvEvents
+from openengine_sidecar.actors.kv.announcer import replaced
 from openengine_sidecar.actors.kv.planning import KvOff, KvPlan, plan_events
 from openengine_sidecar.actors.kv.rank_publisher import Follow, RankContext, RankPublisher
+from openengine_sidecar.actors.kv.telling import Telling
 from openengine_sidecar.messages.errors import DiscoveryError, EngineLostError
 from openengine_sidecar.messages.facts import EngineDown, EngineUp, KvFollowing
 from openengine_sidecar.messages.signals import Terminated
@@ -24,26 +22,16 @@ from openengine_sidecar.supervision import Actor, ChildSpec, Ref, Strategy, Supe
 FIRST_TRIES = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KvContext:
-    """What the publisher works with."""
-
-    identity: WorkerIdentity
-    config: KvConfig
-    client: EngineClient
-    plane: EventPlane
-    offices: Offices
-
-
 class KvPublisher(Actor[EngineUp | EngineDown]):
     """Ready at once; only where events are required does its first start wait for them, and fail without.
 
     What goes wrong later turns events off and is said, and never ends the worker.
     """
 
-    def __init__(self, context: KvContext) -> None:
+    def __init__(self, telling: Telling, config: KvConfig) -> None:
         super().__init__()
-        self._context = context
+        self._telling = telling
+        self._config = config
         self._orders: dict[int, Follow] = {}
         self._shape: tuple[tuple[int, ...], int, int] | None = None
         self._ranks: Ref[Any] | None = None
@@ -56,7 +44,7 @@ class KvPublisher(Actor[EngineUp | EngineDown]):
             DiscoveryError: events are required, and there are none.
         """
         up = self.system.facts.last(EngineUp)
-        if self._context.config.events is KvEvents.REQUIRED and self.incarnation == 1 and up is not None:
+        if self._config.events is KvEvents.REQUIRED and self.incarnation == 1 and up is not None:
             await self._require(up)
         self.subscribe(EngineUp, EngineDown)
 
@@ -89,12 +77,12 @@ class KvPublisher(Actor[EngineUp | EngineDown]):
         try:
             found: KvPlan | KvOff = await retrying(self._ask, up)
         except EngineCallError as error:
-            raise DiscoveryError(self._context.client.endpoint, f"KV events are required: {error}") from error
+            raise DiscoveryError(self._telling.client.endpoint, f"KV events are required: {error}") from error
         if isinstance(found, KvOff):
-            raise DiscoveryError(self._context.client.endpoint, f"KV events are required: {found.why}")
+            raise DiscoveryError(self._telling.client.endpoint, f"KV events are required: {found.why}")
 
     async def _ask(self, up: EngineUp) -> KvPlan | KvOff:
-        return await plan_events(self._context.client, up, timeout=self._context.config.timeout)
+        return await plan_events(self._telling.client, up, timeout=self._config.timeout)
 
     async def _plan(self, up: EngineUp) -> None:
         retrying = tenacity.AsyncRetrying(
@@ -121,7 +109,7 @@ class KvPublisher(Actor[EngineUp | EngineDown]):
     async def _follow(self, plan: KvPlan, instance: str) -> None:
         ranks = tuple(plan.sources)
         self._orders = {rank: Follow(source=source, instance=instance) for rank, source in plan.sources.items()}
-        shape = (ranks, plan.block_size, self._context.config.index_blocks or plan.blocks)
+        shape = (ranks, plan.block_size, self._config.index_blocks or plan.blocks)
         if shape == self._shape and self._ranks is not None:
             self._tell_ranks()
             return
@@ -148,16 +136,7 @@ class KvPublisher(Actor[EngineUp | EngineDown]):
             await ranks.stopped()
 
     def _ranks_spec(self, block_size: int, blocks: int) -> ChildSpec:
-        mine = self._context
-        context = RankContext(
-            identity=mine.identity,
-            config=mine.config,
-            client=mine.client,
-            plane=mine.plane,
-            offices=mine.offices,
-            block_size=block_size,
-            blocks=blocks,
-        )
+        context = RankContext(telling=self._telling, config=self._config, block_size=block_size, blocks=blocks)
         children = [ChildSpec(name=_name(rank), factory=partial(self._rank, context, rank)) for rank in self._orders]
         return ChildSpec(name="ranks", factory=lambda: Supervisor(strategy=Strategy.ONE_FOR_ONE, children=children))
 

@@ -7,17 +7,16 @@ from dataclasses import dataclass
 
 import msgspec
 
-from openengine_sidecar.actors.config import KvConfig, WorkerIdentity
-from openengine_sidecar.actors.engine.client import EngineClient
-from openengine_sidecar.actors.events.plane import EventPlane
-from openengine_sidecar.actors.kv.announcement import endpoint_of, rank_records
-from openengine_sidecar.actors.kv.announcer import Announcer, Offices, replaced
+from openengine_sidecar.actors.config import KvConfig
+from openengine_sidecar.actors.kv.announcement import rank_records
+from openengine_sidecar.actors.kv.announcer import Announcer, replaced
 from openengine_sidecar.actors.kv.attempts import Attempt, Past
 from openengine_sidecar.actors.kv.follower import Follower
 from openengine_sidecar.actors.kv.rank import RankFeed
 from openengine_sidecar.actors.kv.recovery import weight
 from openengine_sidecar.actors.kv.relay import RankRelay
 from openengine_sidecar.actors.kv.sources import RankSource
+from openengine_sidecar.actors.kv.telling import Telling
 from openengine_sidecar.actors.requests.protocol import ControlRequest, Expose
 from openengine_sidecar.messages.dynamo.events import (
     RecoveryAnswer,
@@ -55,11 +54,8 @@ class Report(msgspec.Struct, frozen=True):
 class RankContext:
     """What the ranks of one engine share. `block_size` is in tokens, `blocks` the most that a tier may hold."""
 
-    identity: WorkerIdentity
+    telling: Telling
     config: KvConfig
-    client: EngineClient
-    plane: EventPlane
-    offices: Offices
     block_size: int
     blocks: int
 
@@ -78,9 +74,11 @@ class RankPublisher(Actor[RankMail]):
         self._context = context
         self._rank = rank
         self._order = order
-        self._outlet = context.plane.outlet(endpoint_of(context.identity), KV_EVENTS_TOPIC, encode_events, weight)
-        self._endpoint = recovery_endpoint(endpoint_of(context.identity), self._outlet.id).name
-        self._feed = RankFeed(context.identity.instance_id, rank, context.block_size, blocks=context.blocks)
+        telling = context.telling
+        self._instance_id = telling.identity.instance_id
+        self._outlet = telling.plane.outlet(telling.endpoint, KV_EVENTS_TOPIC, encode_events, weight)
+        self._endpoint = recovery_endpoint(telling.endpoint, self._outlet.id).name
+        self._feed = RankFeed(self._instance_id, rank, context.block_size, blocks=context.blocks)
         self._relay: RankRelay
         self._announcer: Announcer
         self._announcing: asyncio.Task[None] | None = None
@@ -89,13 +87,15 @@ class RankPublisher(Actor[RankMail]):
 
     async def on_start(self) -> None:
         """Begin to follow; announced once the worker is registered."""
-        context, recovery = self._context, not self._context.config.live_only
+        telling, config = self._context.telling, self._context.config
         self._relay = RankRelay(self._feed, self._outlet, self.log, self._tell_following)
-        records = rank_records(context.identity, self._rank, self._outlet.id, recovery=recovery)
-        exposed = Expose(endpoint=self._endpoint, handler=self.ref, annotated=False) if recovery else None
-        self._announcer = Announcer(context.offices, tuple(records), self.clock, exposed=exposed)
+        records = rank_records(
+            telling.endpoint, self._instance_id, self._rank, self._outlet.id, recovery=not config.live_only
+        )
+        exposed = None if config.live_only else Expose(endpoint=self._endpoint, handler=self.ref, annotated=False)
+        self._announcer = Announcer(telling.offices, tuple(records), self.clock, exposed=exposed)
         self.subscribe(Registered, Withdrawn, EventPlaneState)
-        self.schedule("repeat", context.config.repeat_interval, Repeat())
+        self.schedule("repeat", config.repeat_interval, Repeat())
         self.schedule("report", REPORT_INTERVAL, Report())
         await self._follow(self._order)
 
@@ -155,7 +155,7 @@ class RankPublisher(Actor[RankMail]):
 
             return ZmqStream(source.zmq, self._rank)
         snapshot = attempt.past is Past.SNAPSHOT
-        return self._context.client.subscribe_kv(self._rank, snapshot=snapshot, start=attempt.start)
+        return self._context.telling.client.subscribe_kv(self._rank, snapshot=snapshot, start=attempt.start)
 
     async def _answer(self, question: ControlRequest) -> msgspec.Raw:
         try:
