@@ -1,0 +1,162 @@
+"""Puts faults on an arena, one at a time, and measures how long it takes to be whole again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.chaos.arena import Arena, Station, expire, stopped
+from tests.chaos.schedule import Fault, Kind
+from tests.support.openai import OpenAIClient
+from tests.support.proxy import Proxy
+
+BOUND: Final = 45.0
+"""Seconds after the end of a fault in which everything must be registered and serve again."""
+DELAY: Final = 0.05
+_POLL: Final = 0.02
+_STEADY: Final = 0.25
+"""Seconds for which all must stay whole: a crash takes a moment to show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """A fault that was injected; times are seconds on the monotonic clock.
+
+    Attributes:
+        recovery: seconds from the end of the fault until records and readiness were back; None when they did not
+            come back within the bound.
+        hit: the actor that crashed.
+    """
+
+    fault: Fault
+    began: float
+    ended: float
+    recovery: float | None
+    hit: str = ""
+
+
+@dataclass(slots=True)
+class Injector:
+    """Follows a schedule.
+
+    Attributes:
+        missed: faults that found nothing to hit, such as a stream where none ran.
+        skipped: kinds that this machine does not allow.
+    """
+
+    arena: Arena
+    client: OpenAIClient
+    progress: Callable[[Incident], None]
+    bound: float = BOUND
+    incidents: list[Incident] = field(default_factory=list[Incident])
+    missed: list[Fault] = field(default_factory=list[Fault])
+    skipped: set[Kind] = field(default_factory=set[Kind])
+
+    async def follow(self, faults: list[Fault], *, until: float = float("inf")) -> None:
+        """Injects each when its time has come and the one before is mended; `until` on the monotonic clock ends it."""
+        begun = time.monotonic()
+        for fault in faults:
+            await asyncio.sleep(max(0.0, begun + fault.at - time.monotonic()))
+            if time.monotonic() >= until:
+                return
+            await self._inject(fault)
+
+    async def _inject(self, fault: Fault) -> None:
+        if fault.kind is Kind.DISK_FULL and not self.arena.bounded_store:
+            self.skipped.add(fault.kind)
+            return
+        began = time.monotonic()
+        hit = await self._apply(fault)
+        if hit is None:
+            self.missed.append(fault)
+            return
+        ended = time.monotonic()
+        incident = Incident(fault, began, ended, await self._recovered(ended), hit)
+        self.incidents.append(incident)
+        self.progress(incident)
+
+    async def _recovered(self, since: float) -> float | None:
+        broken = since
+        while time.monotonic() - broken < _STEADY:
+            await asyncio.sleep(_POLL)
+            if not await self._whole():
+                broken = time.monotonic()
+                if broken - since > self.bound:
+                    return None
+        return broken - since
+
+    async def _whole(self) -> bool:
+        if not self.arena.registered() or not await self.client.lists():
+            return False
+        return all([await station.healthy() for station in self.arena.stations])
+
+    async def _apply(self, fault: Fault) -> str | None:
+        station = self.arena.stations[fault.target]
+        match fault.kind:
+            case Kind.ACTOR_CRASH:
+                return await station.crash(fault.victim, fault.draw) or None
+            case Kind.ENGINE_KILL | Kind.ENGINE_STALL | Kind.ENGINE_CUT | Kind.ENGINE_DELAY | Kind.ENGINE_HOLD:
+                await self._hurt_engine(fault, station)
+            case Kind.NATS_KILL | Kind.NATS_CUT | Kind.NATS_DELAY:
+                await self._hurt_nats(fault, station)
+            case Kind.RECORDS_EXPIRED | Kind.RECORDS_DELETED | Kind.DISK_FULL:
+                await self._hurt_store(fault)
+            case Kind.WORKER_STALL:
+                await _during(stopped(station.worker.pid), fault.seconds)
+        return ""
+
+    async def _hurt_engine(self, fault: Fault, station: Station) -> None:
+        if fault.kind is Kind.ENGINE_KILL:
+            station.engine.kill()
+            await asyncio.sleep(fault.seconds)
+            await self.arena.start_engine(station)
+        elif fault.kind is Kind.ENGINE_STALL:
+            await _during(stopped(station.engine.pid), fault.seconds)
+        else:
+            await _hurt_sockets(fault, station.to_engine)
+
+    async def _hurt_nats(self, fault: Fault, station: Station) -> None:
+        if fault.kind is Kind.NATS_KILL:
+            assert self.arena.nats is not None
+            self.arena.nats.kill()
+            await asyncio.sleep(fault.seconds)
+            await self.arena.start_nats()
+        else:
+            await _hurt_sockets(fault, station.to_nats)
+
+    async def _hurt_store(self, fault: Fault) -> None:
+        if fault.kind is Kind.DISK_FULL:
+            async with self.arena.full_store():
+                self._delete_records()
+                await asyncio.sleep(fault.seconds)
+        elif fault.kind is Kind.RECORDS_DELETED:
+            self._delete_records()
+        else:
+            for path in self.arena.record_files():
+                expire(path)
+
+    def _delete_records(self) -> None:
+        for path in self.arena.record_files():
+            path.unlink(missing_ok=True)
+
+
+async def _hurt_sockets(fault: Fault, proxy: Proxy) -> None:
+    if fault.kind in {Kind.ENGINE_CUT, Kind.NATS_CUT}:
+        proxy.cut()
+    elif fault.kind is Kind.ENGINE_HOLD:
+        proxy.hold()
+        await asyncio.sleep(fault.seconds)
+        proxy.release()
+    else:
+        proxy.delay = DELAY
+        await asyncio.sleep(fault.seconds)
+        proxy.delay = 0.0
+
+
+async def _during(trouble: AbstractContextManager[None], seconds: float) -> None:
+    with trouble:
+        await asyncio.sleep(seconds)

@@ -1,0 +1,87 @@
+"""What must hold after a run, whatever went wrong in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tests.chaos.arena import Arena, Station
+from tests.chaos.injector import Incident
+from tests.chaos.load import VIOLATIONS, Load
+from tests.support.waiting import eventually
+
+Census = dict[str, int]
+
+ABORT_ATTEMPTS: Final = 3
+SETTLE_SECONDS: Final = 90.0
+SLACK: Final = {"actors": 2, "tasks": 4, "threads": 8, "files": 16}
+"""How much more than before the run a worker may hold; thread pools fill up, gRPC keeps channels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """One worker before and after."""
+
+    before: Census
+    after: Census
+
+    def problems(self, name: str) -> list[str]:
+        """Counts that did not come back."""
+        kinds = [kind for kind, slack in SLACK.items() if self.after[kind] > self.before[kind] + slack]
+        return [f"{name}: {kind} grew from {self.before[kind]} to {self.after[kind]}" for kind in kinds]
+
+    @property
+    def growth(self) -> float:
+        """Resident memory now, as a share of before."""
+        return self.after["rss"] / self.before["rss"]
+
+
+async def rested(station: Station) -> Census:
+    """The worker's census once no stream is left in it.
+
+    Raises:
+        AssertionError: streams are left after all that time.
+    """
+
+    async def idle() -> bool:
+        return (await station.census())["streams"] == 0
+
+    await eventually(idle, f"worker {station.number} has no stream left", timeout=SETTLE_SECONDS)
+    return await station.census()
+
+
+async def engine_problems(station: Station) -> list[str]:
+    """Orphans, and requests aborted too often, in the engine's present life."""
+
+    async def idle() -> bool:
+        return (await station.stats())["active"] == 0
+
+    name = f"engine {station.number}"
+    try:
+        await eventually(idle, f"{name} is idle", timeout=SETTLE_SECONDS)
+    except AssertionError as error:
+        return [f"orphans: {error}"]
+    return [f"{name}: {problem}" for problem in _abort_problems(await station.stats())]
+
+
+def _abort_problems(stats: dict[str, Any]) -> list[str]:
+    stopped, logical = stats["aborts"]["outcomes"].get("aborted", 0), stats["aborts"]["logical"]
+    twice = [f"{stopped} aborts stopped {logical} requests"] if stopped > logical else []
+    often = [record for record in stats["records"] if record["aborts"] > ABORT_ATTEMPTS]
+    return twice + [f"{record['request_id']} was aborted {record['aborts']} times" for record in often]
+
+
+def load_problems(load: Load) -> list[str]:
+    """Requests that did not end as one may."""
+    return [f"{outcome.end}: {outcome.detail}" for outcome in load.outcomes if outcome.end in VIOLATIONS]
+
+
+def recovery_problems(incidents: list[Incident]) -> list[str]:
+    """Faults that were not got over."""
+    return [f"never recovered from {incident.fault}" for incident in incidents if incident.recovery is None]
+
+
+def process_problems(arena: Arena) -> list[str]:
+    """Processes that ended though nobody asked them to."""
+    ended = [process for process in arena.site.stack.processes if process.exit_code is not None]
+    return [f"{process.name} ended with {process.exit_code}: {process.tail(3)}" for process in ended]
