@@ -49,9 +49,10 @@ await() {
     done
 }
 
-# get URL, post URL <BODY: an HTTP request, its answer on standard output; an error status is a failure.
+# get URL, post URL <BODY, delete URL: an HTTP request, its answer on standard output; an error status is a failure.
 get() { python "$examples/request.py" "$1"; }
 post() { python "$examples/request.py" "$1" -; }
+delete() { python "$examples/request.py" "$1" "" DELETE; }
 
 lists() { # lists HTTP_PORT MODEL
     get "http://127.0.0.1:$1/v1/models" | grep "\"$2\"" >/dev/null

@@ -1,4 +1,7 @@
-"""An HTTP request from the examples' shell: `request.py URL` gets, `request.py URL -` posts JSON from standard input."""
+"""An HTTP request from the examples' shell.
+
+`request.py URL` gets, `request.py URL -` posts JSON from standard input, `request.py URL "" DELETE` deletes.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ import urllib.error
 import urllib.request
 
 
-def main(url: str, body: str = "") -> int:
+def main(url: str, body: str = "", method: str | None = None) -> int:
     """Print the answer; returns 1 for an error status."""
     data = sys.stdin.buffer.read() if body else None
-    request = urllib.request.Request(url, data=data, headers={"Content-Type": "application/json"})  # noqa: S310 - ours
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(url, data=data, headers=headers, method=method)  # noqa: S310 - ours
     try:
         with urllib.request.urlopen(request, timeout=60) as reply:  # noqa: S310 - same
             sys.stdout.write(reply.read().decode())

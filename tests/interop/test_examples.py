@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 EXAMPLES = Path(__file__).resolve().parents[2] / "launch" / "examples"
 CHECKED = {
     "multimodal.sh": "the engine received the image, then the video",
+    "lora.sh": "the adapter is gone, the base model is not",
     "audio.sh": "the engine received every byte of it",
 }
 

@@ -256,6 +256,35 @@ async def test_adapters_are_off_unless_they_are_wanted(lab: Lab, frontend: OpenA
     assert [key.split("/")[2] for key in lab.instances()] == ["generate"]
 
 
+async def test_an_adapter_of_a_pair_is_a_model_while_both_halves_have_it(
+    lab: Lab, frontend: OpenAIEndpoint, tmp_path: Path
+) -> None:
+    async with lab.client(frontend) as client:
+        prefill, decode = (half(lab, role, tmp_path, client) for role in ("prefill", "decode"))
+        lab.await_listed(frontend, decode.worker)
+        name = decode.name("a")
+        uri = decode.operator.adapter(name)
+        assert (await decode.operator.load(name, uri))[0] == 200
+        assert (await decode.ask(name)).status >= 400
+        assert (await prefill.operator.load(name, uri))[0] == 200
+        await decode.listed(name)
+        assert spoke(await decode.ask(name), name)
+        assert spoke(await decode.ask(decode.base), None)
+        for scene in (prefill, decode):
+            asked = [heard["request"].get("lora_name") for heard in await scene.engine.heard()]
+            assert asked == [name, None]
+            assert (await scene.operator.unload(name))[0] == 200
+        await decode.gone(name)
+        assert (await decode.ask(name)).status == 404
+        assert spoke(await decode.ask(decode.base), None)
+
+
+def half(lab: Lab, role: str, directory: Path, client: OpenAIClient) -> Scene:
+    engine = lab.engine("--role", role, name=f"{role}-engine")
+    worker = lab.worker(engine, name=role, **ON)
+    return Scene(lab, engine, worker, Operator(worker, directory / role), client)
+
+
 async def active(engine: Engine) -> bool:
     return await engine.count("active") > 0
 
