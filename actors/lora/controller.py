@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import cast
 
 import msgspec
 
@@ -262,8 +263,9 @@ class LoraController(Actor[LoraMail]):
         return Quiet()
 
     def _answer(self, caller: object, answer: LoraAnswer) -> None:
-        if isinstance(caller, asyncio.Future) and not caller.done():
-            caller.set_result(answer)
+        waiting = cast("asyncio.Future[LoraAnswer]", caller)
+        if not waiting.done():
+            waiting.set_result(answer)
 
     def _show(self) -> None:
         """Let requests know where every adapter stands, and come back to those that failed."""
