@@ -91,6 +91,17 @@ class HoldEnd(StrEnum):
     SHUTDOWN = "shutdown"
 
 
+GAP_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+"""Upper bounds of the buckets in which gaps between tokens are counted, seconds; longer ones have a bucket more."""
+
+
+class TokenGaps(msgspec.Struct, frozen=True):
+    """Gaps between the tokens of one request: how many fell into each bucket, and their sum in seconds."""
+
+    counts: tuple[int, ...]
+    seconds: float
+
+
 class StreamEnded(msgspec.Struct, frozen=True, kw_only=True):
     """One request ended.
 
@@ -102,6 +113,7 @@ class StreamEnded(msgspec.Struct, frozen=True, kw_only=True):
         hold: what ended the hold of a cancelled decode; None where nothing was held.
         ttft: seconds from acknowledgement to the first token, None without one.
         duration: seconds from acknowledgement to the end.
+        gaps: between its tokens; None with fewer than two.
     """
 
     request_id: str
@@ -116,6 +128,7 @@ class StreamEnded(msgspec.Struct, frozen=True, kw_only=True):
     hold: HoldEnd | None = None
     ttft: float | None = None
     duration: float = 0.0
+    gaps: TokenGaps | None = None
 
 
 class EventPlaneState(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,10 +147,16 @@ class KvFollowing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KvCounted(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of KV events of one rank since this was last said: numbers by outcome."""
+    """What became of KV events of one rank since this was last said.
+
+    Attributes:
+        outcomes: numbers by outcome.
+        missing: batches that the engine sent and that did not arrive.
+    """
 
     rank: int
     outcomes: Mapping[str, int]
+    missing: int = 0
 
 
 class LoadSample(msgspec.Struct, frozen=True, kw_only=True):

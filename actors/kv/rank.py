@@ -37,14 +37,19 @@ class Fed(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         events: to be published, in order.
         outcomes: to be counted, each once.
-        lost: batches before this one are missing: a snapshot or a replay would fill the rank again.
+        missing: how many batches before this one are missing: a snapshot or a replay would fill the rank again.
         problem: for the operator, where the engine broke a rule; else empty.
     """
 
     events: Sequence[RouterEvent] = ()
     outcomes: Sequence[Outcome]
-    lost: bool = False
+    missing: int = 0
     problem: str = ""
+
+    @property
+    def lost(self) -> bool:
+        """Whether batches are missing."""
+        return self.missing > 0
 
 
 class RankFeed:
@@ -99,17 +104,17 @@ class RankFeed:
         if batch.rank != self.log.rank:
             return self._foreign(batch)
         step = self._law.observe(batch.sequence, instance)
-        counted, lost = _COUNTED[step], step is Step.GAP
+        counted, missing = _COUNTED[step], self._law.missing
         if step is Step.REPEAT:
             return Fed(outcomes=counted)
         events = self.clear() if step.clears else []
         translated = self._normaliser.translate(batch.events)
         if isinstance(translated, Invalid):
             events += self.clear()
-            return Fed(events=events, outcomes=(*counted, translated.rule), lost=lost, problem=translated.problem)
+            return Fed(events=events, outcomes=(*counted, translated.rule), missing=missing, problem=translated.problem)
         for operation in translated.operations:
             events += self._operate(operation)
-        return Fed(events=events, outcomes=(*counted, *translated.outcomes), lost=lost)
+        return Fed(events=events, outcomes=(*counted, *translated.outcomes), missing=missing)
 
     def answer(self, request: RecoveryRequest) -> RecoveryAnswer:
         """Answer a router that missed events."""

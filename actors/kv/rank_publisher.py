@@ -174,7 +174,8 @@ class RankPublisher(Actor[RankMail]):
 
     def _tell_counts(self) -> None:
         if counts := self._relay.take_counts():
-            self.publish(KvCounted(rank=self._rank, outcomes=counts))
+            missing, self._relay.missing = self._relay.missing, 0
+            self.publish(KvCounted(rank=self._rank, outcomes=counts, missing=missing))
 
     def _tell_following(self, detail: str, *, following: bool) -> None:
         self.publish(KvFollowing(rank=self._rank, following=following, detail=detail))

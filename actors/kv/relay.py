@@ -46,10 +46,12 @@ class RankRelay:
 
     Attributes:
         instance: the engine instance that is followed, empty where it is not known.
+        missing: batches that did not arrive, until somebody takes note.
     """
 
     def __init__(self, feed: RankFeed, outlet: Outlet[RouterEvent], log: Logger, told: Told) -> None:
         self.instance = ""
+        self.missing = 0
         self._feed = feed
         self._outlet = outlet
         self._log = log
@@ -77,6 +79,7 @@ class RankRelay:
         if fed.problem:
             self._complain(fed)
         if fed.lost:
+            self.missing += fed.missing
             self._log.warning("batches of KV events before {} are missing", batch.sequence)
         return fed.lost or self._counts_anew(fed.outcomes)
 

@@ -38,10 +38,12 @@ class SequenceLaw:
 
     Attributes:
         last: highest number seen; None before the first batch.
+        missing: batches that were due before the one observed last.
     """
 
     def __init__(self, due: int | None = None) -> None:
         self.last: int | None = None
+        self.missing = 0
         self._due = due
         self._instance = ""
 
@@ -54,12 +56,14 @@ class SequenceLaw:
         """
         restarted = bool(self._instance and instance and instance != self._instance)
         self._instance = instance or self._instance
+        self.missing = 0
         if restarted:
             step = Step.RESTART
         elif self._due is None or sequence == self._due:
             step = Step.NEXT
         elif sequence > self._due:
             step = Step.GAP
+            self.missing = sequence - self._due
         else:
             return Step.REPEAT
         self.last, self._due = sequence, sequence + 1

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from openengine_sidecar.actors.config import ReporterConfig, WorkerIdentity
 from openengine_sidecar.actors.reporter.extras import require_http
-from openengine_sidecar.actors.reporter.health_state import HealthBook
+from openengine_sidecar.actors.reporter.health_state import HealthBook, HealthFact
 from openengine_sidecar.actors.requests.protocol import ControlRequest
 from openengine_sidecar.messages.facts import (
-    EngineDown,
-    EngineHealth,
-    EngineUp,
-    PlaneState,
-    Registered,
+    KvCounted,
+    LoadSample,
     StreamEnded,
-    Withdrawn,
 )
 from openengine_sidecar.messages.signals import Cause, Drain
 from openengine_sidecar.supervision import Actor, Mailbox, Overflow, Ref
@@ -29,7 +25,8 @@ GATE = "/sidecar/serving/gate"
 MAILBOX = Mailbox(capacity=65_536, overflow=Overflow.DROP_OLD)
 """For the Reporter's ChildSpec: a lost engine ends every stream within one turn of the loop."""
 
-ReporterMail = EngineUp | EngineDown | EngineHealth | PlaneState | Registered | Withdrawn | StreamEnded
+Counted = StreamEnded | KvCounted | LoadSample
+ReporterMail = HealthFact | Counted
 
 
 class Reporter(Actor[ReporterMail]):
@@ -76,13 +73,13 @@ class Reporter(Actor[ReporterMail]):
         """
         if self._config.port is not None:
             await self._listen()
-        self.subscribe(EngineUp, EngineDown, EngineHealth, PlaneState, Registered, Withdrawn, StreamEnded)
+        self.subscribe(*get_args(ReporterMail))
 
     async def on_message(self, message: ReporterMail) -> None:
         """Take a fact in."""
         if self._metrics is not None:
             self._metrics.observe(message)
-        if not isinstance(message, StreamEnded) and self._book.apply(message):
+        if not isinstance(message, Counted) and self._book.apply(message):
             self._say_readiness()
 
     async def on_drain(self, drain: Drain) -> None:

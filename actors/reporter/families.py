@@ -81,6 +81,21 @@ class DynamoFamilies(_Families):
         self.rejections = self._one(Counter, "dynamo_rejection_request", "Requests refused for want of room.")
 
 
+class KvFamilies(_Families):
+    """KV events and the event plane."""
+
+    def __init__(self, registry: Registry, labels: Labels) -> None:
+        super().__init__(registry, labels)
+        self.lost = self._one(
+            Counter,
+            "dynamo_component_kv_publisher_engines_dropped_events",
+            "Batches of KV events that the engine sent and that did not arrive.",
+        )
+        self.events = self._many(Counter, OWN + "kv_events", "What became of KV events.", "dp_rank", "outcome")
+        self.following = self._many(Gauge, OWN + "kv_following", "1 while a rank's KV events are followed.", "dp_rank")
+        self.plane = self._one(Gauge, OWN + "event_plane_connected", "1 while the event plane is connected.")
+
+
 class OwnFamilies(_Families):
     """What Dynamo has no name for."""
 
@@ -116,4 +131,7 @@ class OwnFamilies(_Families):
         self.registrations = self._one(Counter, OWN + "registrations", "Times the records were put up.")
         self.withdrawals = self._one(Counter, OWN + "withdrawals", "Times the records were taken down.")
         self.ready = self._one(Gauge, OWN + "ready", "1 while the worker is ready.")
+        self.reconnects = self._many(
+            Counter, OWN + "reconnects", "Connections that came back, by what they are to.", "to"
+        )
         self.checks = self._many(Gauge, OWN + "check_ready", "1 while this part of readiness is ready.", "check")

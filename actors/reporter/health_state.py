@@ -8,9 +8,18 @@ from datetime import datetime
 from enum import StrEnum
 
 from openengine_sidecar.messages.engine.control import HealthState as EngineState
-from openengine_sidecar.messages.facts import EngineDown, EngineHealth, EngineUp, PlaneState, Registered, Withdrawn
+from openengine_sidecar.messages.facts import (
+    EngineDown,
+    EngineHealth,
+    EngineUp,
+    EventPlaneState,
+    KvFollowing,
+    PlaneState,
+    Registered,
+    Withdrawn,
+)
 
-HealthFact = EngineUp | EngineDown | EngineHealth | PlaneState | Registered | Withdrawn
+HealthFact = EngineUp | EngineDown | EngineHealth | PlaneState | Registered | Withdrawn | KvFollowing | EventPlaneState
 Wall = Callable[[], datetime]
 LONGEST_REASON = 500
 MOST_ENGINE_CHECKS = 32
@@ -50,7 +59,8 @@ class HealthReport:
         ready: the answer to a readiness probe.
         endpoint_ready: whether requests can be served at all, which `ready` alone does not say where it ignores the
             engine.
-        checks: our own checks by name, and the engine's own under `engine/<name>`, which are shown, not judged.
+        checks: our own checks by name; the engine's own under `engine/<name>` and those of what serves beside the
+            requests under `extras/<name>`, which are shown, not judged.
     """
 
     ready: bool
@@ -75,6 +85,7 @@ class HealthBook:
         self._registered: tuple[bool, str] = (False, "not registered yet")
         self._stopping = ""
         self._engine_checks: dict[str, CheckStatus] = {}
+        self._extras: dict[str, CheckStatus] = {}
         self._checks: dict[Check, CheckStatus] = {}
         self._refresh()
 
@@ -96,6 +107,11 @@ class HealthBook:
                 self._registered = (True, f"{fact.model} as instance {fact.instance_id:x}")
             case Withdrawn():
                 self._registered = (False, f"withdrawn: {fact.cause}")
+            case KvFollowing():
+                name = "kv_events" if fact.rank is None else f"kv_events/{fact.rank}"
+                self._show(name, ready=fact.following, why=fact.detail)
+            case EventPlaneState():
+                self._show("event_plane", ready=fact.connected, why=fact.detail or "connected")
         self._refresh()
         return self.ready != before
 
@@ -116,7 +132,7 @@ class HealthBook:
         return HealthReport(
             ready=self.ready,
             endpoint_ready=all(status.state is State.READY for status in self._checks.values()),
-            checks={check.value: self._checks[check] for check in Check} | self._engine_checks,
+            checks={check.value: self._checks[check] for check in Check} | self._engine_checks | self._extras,
         )
 
     def _hear_engine(self, fact: EngineHealth) -> None:
@@ -130,6 +146,10 @@ class HealthBook:
             why = check.message or check.state.value
             name = f"engine/{check.name}"
             self._engine_checks[name] = _status(known.get(name), state, why, now)
+
+    def _show(self, what: str, *, ready: bool, why: str) -> None:
+        name, state = f"extras/{what}", State.READY if ready else State.NOT_READY
+        self._extras[name] = _status(self._extras.get(name), state, why, self._now())
 
     def _refresh(self) -> None:
         now = self._now()

@@ -9,7 +9,10 @@ from prometheus_client.registry import Collector
 
 from openengine_sidecar.actors.config import WorkerIdentity
 from openengine_sidecar.actors.reporter.families import DynamoFamilies, Labels, OwnFamilies, Registry
+from openengine_sidecar.actors.reporter.gaps import GapCollector
 from openengine_sidecar.actors.reporter.health_state import HealthReport, State
+from openengine_sidecar.actors.reporter.kv_metrics import KvMetrics
+from openengine_sidecar.actors.reporter.reconnects import Reconnects
 from openengine_sidecar.messages.engine.control import HealthState
 from openengine_sidecar.messages.errors import RequestError, WireError
 from openengine_sidecar.messages.facts import (
@@ -33,6 +36,10 @@ class Metrics:
         labels = Labels(identity)
         self._dynamo = DynamoFamilies(self._registry, labels)
         self._own = OwnFamilies(self._registry, labels)
+        self._kv = KvMetrics(self._registry, labels)
+        self._gaps = GapCollector(labels)
+        self._registry.register(self._gaps)
+        self._reconnects = Reconnects()
         for collector in further:
             self._registry.register(collector)
 
@@ -54,7 +61,10 @@ class Metrics:
             case Withdrawn():
                 own.withdrawals.inc()
             case _:
-                pass
+                self._kv.observe(fact)
+        back = self._reconnects.observe(fact)
+        if back is not None:
+            own.reconnects(back).inc()
 
     def render(self, report: HealthReport, *, uptime: float) -> bytes:
         """Return the exposition in Prometheus's text format; uptime in seconds."""
@@ -97,6 +107,8 @@ class Metrics:
             self._dynamo.first_response.observe(fact.ttft)
             if fact.output_tokens > 1:
                 self._own.per_token.observe((fact.duration - fact.ttft) / (fact.output_tokens - 1))
+        if fact.gaps is not None:
+            self._gaps.add(fact.gaps)
 
 
 def _classes(base: type[RequestError]) -> Iterable[type[RequestError]]:

@@ -20,6 +20,7 @@ from openengine_sidecar.actors.generation.rules import StreamRules
 from openengine_sidecar.actors.lora.uses import AdapterUses
 from openengine_sidecar.actors.requests.custody import custody_of
 from openengine_sidecar.actors.requests.exchange import Exchange, Phase
+from openengine_sidecar.actors.requests.gaps import GapCounter
 from openengine_sidecar.actors.requests.protocol import Admitted, CancelReason
 from openengine_sidecar.messages.dynamo.request import InboundRequest, decode_request
 from openengine_sidecar.messages.dynamo.response import LLMEngineOutput
@@ -97,6 +98,8 @@ class RequestStream(Actor[Never]):
         self._told = False
         self._accepted_at = 0.0
         self._first_token_at: float | None = None
+        self._tokens = 0
+        self._gaps = GapCounter()
 
     async def on_start(self) -> None:
         """Accept at once; everything else happens beside the mailbox, which stays open for signals."""
@@ -238,11 +241,18 @@ class RequestStream(Actor[Never]):
                 outputs.extend(translator.outputs(event))
             whole = True
         finally:
-            if self._first_token_at is None and rules.output_tokens:
-                self._first_token_at = self.clock.monotonic()
+            self._note_tokens(rules.output_tokens)
             if self._cancelled is None:
                 self._exchange.send(outputs, last=whole and rules.terminal)
         await self._exchange.flush()
+
+    def _note_tokens(self, total: int) -> None:
+        fresh, self._tokens = total - self._tokens, total
+        if fresh:
+            now = self.clock.monotonic()
+            if self._first_token_at is None:
+                self._first_token_at = now
+            self._gaps.tokens(fresh, now)
 
     async def _look_behind(self, generation: GenerationStream, rules: StreamRules) -> None:
         """See how the stream ends behind its terminal; the result stays, a violation is counted."""
@@ -305,5 +315,6 @@ class RequestStream(Actor[Never]):
                 hold=exchange.engine.hold,
                 ttft=self._first_token_at - self._accepted_at if self._first_token_at is not None else None,
                 duration=now - self._accepted_at,
+                gaps=self._gaps.gaps,
             )
         )

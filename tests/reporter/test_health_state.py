@@ -12,7 +12,7 @@ from openengine_sidecar.actors.reporter.health_state import (
     State,
 )
 from openengine_sidecar.messages.engine.control import HealthCheck, HealthState
-from openengine_sidecar.messages.facts import EngineDown, EngineHealth
+from openengine_sidecar.messages.facts import EngineDown, EngineHealth, EventPlaneState, KvFollowing
 from tests.reporter.facts import (
     CONNECTED,
     DISCONNECTED,
@@ -178,3 +178,25 @@ def test_a_process_on_its_way_out_is_not_ready(ignore_engine: bool, wall: Wall) 
     health.stopping("SIGTERM")
     assert not health.ready
     assert health.report().checks["runtime"].why == "SIGTERM"
+
+
+def test_what_serves_beside_the_requests_is_shown_and_not_judged(wall: Wall) -> None:
+    health = book(wall, *EVERYTHING)
+    assert not health.apply(KvFollowing(rank=0, following=True, detail="grpc, from a snapshot"))
+    assert not health.apply(EventPlaneState(connected=True))
+    wall.advance(5)
+    for fact in (
+        KvFollowing(rank=0, following=False, detail="engine lost"),
+        KvFollowing(rank=None, following=False, detail="off"),
+        EventPlaneState(connected=True),
+    ):
+        assert not health.apply(fact)
+    checks = {name: status for name, status in health.report().checks.items() if name.startswith("extras/")}
+    assert {name: (status.state, status.why) for name, status in checks.items()} == {
+        "extras/kv_events": (State.NOT_READY, "off"),
+        "extras/kv_events/0": (State.NOT_READY, "engine lost"),
+        "extras/event_plane": (State.READY, "connected"),
+    }
+    assert checks["extras/kv_events/0"].since == START + timedelta(seconds=5)
+    assert checks["extras/event_plane"].since == START
+    assert health.report().endpoint_ready
