@@ -69,7 +69,7 @@ def cached_tokens(request: PreprocessedRequest, terms: Terms) -> int | None:
     """
     details = request.prefill_result and request.prefill_result.prompt_tokens_details
     cached = (details or {}).get("cached_tokens")
-    if cached is not None and (not isinstance(cached, int) or cached < 0):
+    if cached is not None and (type(cached) is not int or cached < 0):
         terms.reject(_CACHED, cached, "not a number of tokens")
     return cached
 

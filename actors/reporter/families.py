@@ -11,10 +11,12 @@ from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import Metric
+from prometheus_client.samples import Sample
 
 from openengine_sidecar.actors.config import WorkerIdentity
 
 OWN = "openengine_sidecar_"
+COMPONENT = "dynamo_component"
 DURATION_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 600)
 FIRST_TOKEN_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 TOKEN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -23,19 +25,31 @@ _Kind = TypeVar("_Kind", Counter, Gauge, Histogram)
 
 
 class Registry(CollectorRegistry):
-    """A registry without the `_created` series that would double every counter."""
+    """A registry without the `_created` series that would double every counter.
+
+    Attributes:
+        component: where this worker stands by its role, which is known only once its engine is.
+    """
+
+    component: str | None = None
 
     def collect(self) -> Iterable[Metric]:
         """Yield the families."""
         for family in super().collect():
-            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+            kept = (sample for sample in family.samples if not sample.name.endswith("_created"))
+            family.samples = [self._placed(sample) for sample in kept]
             yield family
+
+    def _placed(self, sample: Sample) -> Sample:
+        if self.component is None:
+            return sample
+        return sample._replace(labels={**sample.labels, COMPONENT: self.component})
 
 
 class Labels:
     """The labels that every metric of one worker carries."""
 
-    names = ("dynamo_namespace", "dynamo_component", "dynamo_endpoint", "worker_id")
+    names = ("dynamo_namespace", COMPONENT, "dynamo_endpoint", "worker_id")
 
     def __init__(self, identity: WorkerIdentity) -> None:
         self.values = (identity.namespace, identity.component, identity.endpoint, f"{identity.instance_id:x}")
@@ -102,6 +116,7 @@ class OwnFamilies(_Families):
     def __init__(self, registry: Registry, labels: Labels) -> None:
         super().__init__(registry, labels)
         self._requests()
+        self._handoffs()
         self._engine()
 
     def _requests(self) -> None:
@@ -120,6 +135,17 @@ class OwnFamilies(_Families):
         )
         self.violations = self._many(
             Counter, OWN + "protocol_violations", "Rules of the contract that the engine broke.", "rule"
+        )
+
+    def _handoffs(self) -> None:
+        self.kv_sessions = self._many(
+            Counter, OWN + "kv_sessions", "KV that halves of disaggregated requests answered for, by its end.", "end"
+        )
+        self.decode_holds = self._many(
+            Counter,
+            OWN + "decode_holds",
+            "Cancelled decodes that waited for their engine to take the KV over, by what ended the wait.",
+            "end",
         )
 
     def _engine(self) -> None:

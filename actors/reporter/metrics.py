@@ -32,6 +32,7 @@ class Metrics:
     """Counts facts, and renders them together with what is read at the moment of the scrape."""
 
     def __init__(self, identity: WorkerIdentity, *further: Collector) -> None:
+        self._identity = identity
         self._registry = Registry()
         labels = Labels(identity)
         self._dynamo = DynamoFamilies(self._registry, labels)
@@ -50,6 +51,7 @@ class Metrics:
             case StreamEnded():
                 self._ended(fact)
             case EngineUp():
+                self._registry.component = self._identity.serving(fact.role).component
                 own.engine_ups.inc()
             case EngineDown():
                 own.engine_downs(str(fact.lost).lower()).inc()
@@ -84,6 +86,10 @@ class Metrics:
             self._dynamo.duration.observe(fact.duration)
         if fact.aborts:
             self._own.aborts(fact.reason or "failed").inc(fact.aborts)
+        if fact.kv is not None:
+            self._own.kv_sessions(fact.kv.value).inc()
+        if fact.hold is not None:
+            self._own.decode_holds(fact.hold.value).inc()
         if fact.rule:
             self._own.violations(fact.rule).inc()
         if fact.error:

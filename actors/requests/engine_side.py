@@ -100,7 +100,7 @@ class EngineSide:
 
     async def settle(self) -> None:
         """Wait until the engine was told; cancelled, it can be called again. Nobody reads the call any more."""
-        self._stop_holding(HoldEnd.TERMINAL)
+        self.call_ended(by_engine=False)
         if self._aborting is not None:
             await asyncio.wait((self._aborting,))  # which outlives whoever waits
         self.cancel_call()

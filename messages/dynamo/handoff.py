@@ -10,25 +10,27 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any
+from typing import Any, Final, Literal
 
 import msgspec
 
 from openengine_sidecar.messages.dynamo.parsing import Part
 from openengine_sidecar.messages.errors import WireError
 
-FORMAT = "openengine.kv_session.v1"
+FORMAT: Final = "openengine.kv_session.v1"
 
 
-class KvHandoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="format", tag=FORMAT):
+class KvHandoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One handoff.
 
     Attributes:
+        format: tells it from what other workers write.
         session: the session's serialized message, base64.
         schema_version: of the session's attributes, as the prefill engine's connector states it.
         readable: what the session says, for people and logs; nobody computes with it.
     """
 
+    format: Literal["openengine.kv_session.v1"]
     session: str
     schema_version: int | None = None
     readable: dict[str, Any] = {}
@@ -48,7 +50,9 @@ class KvHandoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 
 def pack_handoff(wire: bytes, *, schema_version: int | None, readable: dict[str, Any]) -> KvHandoff:
     """Write a handoff."""
-    return KvHandoff(session=base64.b64encode(wire).decode(), schema_version=schema_version, readable=readable)
+    return KvHandoff(
+        format=FORMAT, session=base64.b64encode(wire).decode(), schema_version=schema_version, readable=readable
+    )
 
 
 def read_handoff(value: object) -> KvHandoff:

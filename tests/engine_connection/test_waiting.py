@@ -128,3 +128,36 @@ async def test_a_second_life_finds_the_engine_again(backstage: Backstage, engine
     await connected(backstage, again.address)
     assert backstage.heard(EngineUp)[-1].discovery.instance_id == again.core.instance_id
     await again.stop()
+
+
+@pytest.mark.parametrize("role", [Role.PREFILL, Role.DECODE])
+async def test_the_role_is_what_the_engine_says(backstage: Backstage, role: Role) -> None:
+    async with ReferenceEngine(EngineOptions(role=role.value)) as engine:
+        await backstage.connect(engine.address)
+        assert [up.role for up in backstage.heard(EngineUp)] == [role]
+
+
+@pytest.mark.parametrize("role", [Role.PREFILL, Role.DECODE])
+async def test_c11_the_role_is_what_was_configured_where_the_engine_does_not_say(
+    backstage: Backstage, role: Role
+) -> None:
+    silent = EngineOptions(role=role.value, answers=('GetEngineInfo={"role": 0}',))
+    async with ReferenceEngine(silent) as engine:
+        await backstage.connect(engine.address, role=role)
+        assert [up.role for up in backstage.heard(EngineUp)] == [role]
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"), [("prefill", Role.DECODE), ("decode", Role.AGGREGATED), ("aggregated", Role.PREFILL)]
+)
+async def test_two_roles_that_contradict_each_other_are_refused(backstage: Backstage, said: str, wanted: Role) -> None:
+    async with ReferenceEngine(EngineOptions(role=said)) as engine:
+        with pytest.raises(DiscoveryError, match=f"configured as {wanted}"):
+            await backstage.connect(engine.address, role=wanted)
+
+
+async def test_half_a_request_needs_a_connector(backstage: Backstage) -> None:
+    off = ('GetKvConnectorInfo={"enabled": false}',)
+    async with ReferenceEngine(EngineOptions(role="decode", answers=off)) as engine:
+        with pytest.raises(DiscoveryError, match="connector is off"):
+            await backstage.connect(engine.address)

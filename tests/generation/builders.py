@@ -193,6 +193,18 @@ def finished(
     return event(Finished(index=index, reason=reason, match=match, message=message), usage)
 
 
+def answered_by(translation: Translation, *events: Event, role: Role, whole: bool = True) -> list[LLMEngineOutput]:
+    """What a translated request is answered; `whole` where the events are a whole stream."""
+    rules = StreamRules(translation.call, role)
+    items: list[LLMEngineOutput] = []
+    for each in events:
+        rules.accept(each)
+        items.extend(translation.translator.outputs(each))
+    if whole:
+        rules.closed()
+    return items
+
+
 def answered(of: GenerateCall, *events: Event, role: Role = Role.AGGREGATED) -> list[LLMEngineOutput]:
     rules, translator = StreamRules(of, role), ResponseTranslator(of)
     items: list[LLMEngineOutput] = []

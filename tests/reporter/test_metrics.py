@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -9,8 +10,9 @@ from openengine_sidecar.actors.config import WorkerIdentity
 from openengine_sidecar.actors.reporter.health_state import HealthBook
 from openengine_sidecar.actors.reporter.metrics import Metrics
 from openengine_sidecar.messages.engine.control import HealthState
+from openengine_sidecar.messages.engine.discovery import Role
 from openengine_sidecar.messages.engine.generation import Usage
-from openengine_sidecar.messages.facts import EngineHealth, Outcome, StreamEnded
+from openengine_sidecar.messages.facts import EngineHealth, HoldEnd, KvEnd, Outcome, StreamEnded
 from tests.reporter.facts import DOWN, EVERYTHING, NOT_SERVING, UP, WITHDRAWN
 
 IDENTITY = WorkerIdentity(instance_id=0xABC, namespace="ns", component="c", endpoint="e")
@@ -52,6 +54,32 @@ def test_a_finished_request_counts_under_dynamos_names_and_ours(metrics: Metrics
     assert values["openengine_sidecar_cached_prompt_tokens_total",] == 3
     assert values["openengine_sidecar_output_tokens_total",] == 5
     assert values["openengine_sidecar_seconds_per_output_token_sum",] == 0.5
+
+
+@pytest.mark.parametrize("end", list(KvEnd))
+def test_the_kv_of_halves_is_counted_by_its_end(metrics: Metrics, end: KvEnd) -> None:
+    metrics.observe(ended(kv=end))
+    metrics.observe(ended())
+    values = scrape(metrics)
+    assert values["openengine_sidecar_kv_sessions_total", end.value] == 1
+    assert sum(value for name, value in values.items() if name[0] == "openengine_sidecar_kv_sessions_total") == 1
+
+
+@pytest.mark.parametrize("hold", list(HoldEnd))
+def test_held_decodes_are_counted_by_what_ended_the_wait(metrics: Metrics, hold: HoldEnd) -> None:
+    metrics.observe(ended(Outcome.CANCELLED, kv=KvEnd.TAKEN, hold=hold))
+    assert scrape(metrics)["openengine_sidecar_decode_holds_total", hold.value] == 1
+
+
+def test_labels_follow_the_role_once_it_is_known() -> None:
+    metrics = Metrics(WorkerIdentity(instance_id=1))
+    metrics.observe(ended())
+    report = HealthBook(ignore_engine=False, now=lambda: NOW).report()
+    assert b'dynamo_component="backend"' in metrics.render(report, uptime=1.0)
+    metrics.observe(msgspec.structs.replace(UP, role=Role.PREFILL))
+    rendered = metrics.render(report, uptime=1.0)
+    assert b'dynamo_component="prefill"' in rendered
+    assert b'dynamo_component="backend"' not in rendered
 
 
 def test_a_single_token_has_no_gap(metrics: Metrics) -> None:

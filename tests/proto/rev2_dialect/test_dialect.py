@@ -9,6 +9,7 @@ import pytest
 from openengine_sidecar.messages.engine.control import AbortOutcome, Health, HealthCheck, HealthState, Load, RankLoad
 from openengine_sidecar.messages.engine.generation import (
     GenerateCall,
+    KvSession,
     Logprobs,
     Sampling,
     Tokens,
@@ -16,8 +17,10 @@ from openengine_sidecar.messages.engine.generation import (
 from openengine_sidecar.messages.errors import InvalidRequestError
 from openengine_sidecar.proto.dialect import Dialect, EngineCallError
 from openengine_sidecar.proto.fields import FieldError
+from openengine_sidecar.proto.handoff.session_pb2 import AbortView
 from openengine_sidecar.proto.rev2.error_pb2 import ERROR_CODE_INTERNAL, EngineError
 from openengine_sidecar.proto.rev2.generation_pb2 import GenerateResponse, TokenInfo, TokenOutput
+from openengine_sidecar.proto.rev2.kv_pb2 import KvSessionRef
 from openengine_sidecar.proto.rev2.lifecycle_pb2 import (
     AbortResponse,
     DrainRequest,
@@ -124,6 +127,28 @@ async def test_c62_other_abort_refusals_are_errors() -> None:
         with pytest.raises(EngineCallError) as failure:
             await REV2.abort(channel, "r", timeout=5)
         assert failure.value.status is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_c42_an_abort_by_session_carries_its_bytes() -> None:
+    wire_bytes = b"\x4a\x03new" + KvSessionRef(session_id="s", dp_rank=3).SerializeToString()
+    session = KvSession(session_id="s", transfer_backend="", dp_rank=3, wire=wire_bytes)
+    async with connected({Method.ABORT: answering(AbortResponse(status=wire(1)))}) as (engine, channel):
+        assert await REV2.abort_session(channel, session, timeout=5, trace=TRACE) is AbortOutcome.ABORTED
+        [call] = engine.calls
+    assert call.request.WhichOneof("target") == "kv_session"
+    assert AbortView.FromString(call.raw).kv_session == wire_bytes
+    assert TRACE.items() <= call.headers.items()
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [(grpc.StatusCode.NOT_FOUND, AbortOutcome.GONE), (grpc.StatusCode.UNIMPLEMENTED, AbortOutcome.UNSUPPORTED)],
+)
+async def test_c42_refusals_of_an_abort_by_session_are_answers(code: grpc.StatusCode, outcome: AbortOutcome) -> None:
+    session = KvSession(session_id="", transfer_backend="", dp_rank=0, wire=b"")
+    async with connected({Method.ABORT: refusing(code)}) as (engine, channel):
+        assert await REV2.abort_session(channel, session, timeout=5) is outcome
+        assert engine.calls[0].request.WhichOneof("target") == "kv_session"
 
 
 @pytest.mark.parametrize("probe", [False, True])
