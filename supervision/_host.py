@@ -288,7 +288,7 @@ class Host(pykka.Actor, abc.ABC):
     def receive_drain(self, drain: Drain) -> None:
         """Begin to drain, or bring the deadline of the drain under way closer, never away. Loop thread only."""
         known = self.draining
-        if known is not None and known.deadline <= drain.deadline:
+        if self.ending or (known is not None and known.deadline <= drain.deadline):
             return
         self.draining = drain
         self.stop_by = min(self.stop_by, drain.deadline)
@@ -425,5 +425,7 @@ class Host(pykka.Actor, abc.ABC):
                 future.set_result(None)
         if "_actor_ref" in self.__dict__:
             self.actor_stopped.set()
+        for task in self.tasks:  # begun after the others were ended
+            task.cancel()
         orphan(self)
         self.cell.life_over(self, cause)

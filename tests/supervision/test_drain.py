@@ -393,3 +393,28 @@ async def test_signals_to_nobody_are_harmless(stage: Stage, cast: Cast) -> None:
     await stage.clock.settle()
     assert [type(trace.signal) for trace in stage.system.signals.recent()] == [Drain, Drained]
     assert ref.is_alive
+
+
+async def test_a_drain_leaves_alone_who_is_stopping_anyway(stage: Stage, cast: Cast) -> None:
+    gate, drained = Gate(), []
+    children = [
+        ChildSpec(name="a", factory=cast(on_drain=lambda *_: drained.append("a"), on_message=_raise)),
+        ChildSpec(name="b", factory=cast(on_stop=held_by(gate)), shutdown=INFINITY),
+    ]
+    await stage.spawn(
+        ChildSpec(
+            name="sup",
+            factory=lambda: Supervisor(
+                strategy=Strategy.ONE_FOR_ONE, children=children, programming_errors=(BrokenError,)
+            ),
+        )
+    )
+    stage.ref("sup/a").tell(Fail(BrokenError()))
+    await gate.reached()
+    draining = stage.background(stage.system.drain(timeout=100.0, reason="bye"))
+    await stage.clock.settle()
+    assert not draining.done()
+    gate.open()
+    await draining
+    assert drained == []
+    assert stage.clock.monotonic() == 0.0

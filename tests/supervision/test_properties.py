@@ -86,6 +86,7 @@ class Supervision(RuleBasedStateMachine):
         self.drain_times: dict[str, float] = {}
         self.told = 0
         self.ended: set[Any] = set()
+        self.failing: dict[str, int] = {}
         self.over = False
 
     # The tree.
@@ -165,10 +166,6 @@ class Supervision(RuleBasedStateMachine):
         self.living[actor.path] -= 1
         self.ended.add(actor)
 
-    @property
-    def failing(self) -> dict[str, int]:
-        return self.__dict__.setdefault("_failing", {})
-
     # What is done to it.
 
     def living_leaf(self, index: int) -> Leaf | None:
@@ -194,8 +191,8 @@ class Supervision(RuleBasedStateMachine):
         message: object = {FAILED: Fail(BrokenError()), FATAL: Fail(TypeError()), NORMAL: "end"}[kind]
         self.runner.run(self._around(leaf, message, before, behind))
         self.model.end(leaf, kind)
-        for other in everybody:
-            self.failing[other.path] = other.failing_starts
+        for survivor in everybody:
+            self.failing[survivor.path] = survivor.failing_starts
         self.over = not self.model.root.alive
         self.compare()
 
@@ -244,7 +241,15 @@ class Supervision(RuleBasedStateMachine):
         self.runner.run(self._drain(timeout, hung, hurry))
         self.model.stop()
         real, expected = self.taken(), self.model.taken()
-        assert [event[1:] for event in real] == [event[1:] for event in expected], (real, expected, self.hung, self.stage.system.counters.snapshot(), [(l.path, l.thread) for l in self.model.leaves()], timeout, hurry)
+        assert [event[1:] for event in real] == [event[1:] for event in expected], (
+            real,
+            expected,
+            self.hung,
+            self.stage.system.counters.snapshot(),
+            [(l.path, l.thread) for l in self.model.leaves()],
+            timeout,
+            hurry,
+        )
         self.over = True
 
     async def _drain(self, timeout: float, hung: list[int], hurry: float | None) -> None:

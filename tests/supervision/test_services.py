@@ -322,3 +322,14 @@ async def test_giving_up_a_spawn_stops_the_child(stage: Stage, cast: Cast) -> No
     await stage.clock.settle()
     assert stopped == [True]
     assert not stage.ref("a").is_alive
+
+
+async def test_a_background_task_begun_while_stopping_does_not_outlive_its_actor(stage: Stage, cast: Cast) -> None:
+    def stop(actor: Any, _: object) -> None:
+        actor.background(asyncio.Event().wait(), name="late")
+
+    ref = await stage.spawn(ChildSpec(name="a", factory=cast(on_stop=stop)))
+    ref.cancel("end")
+    await ref.stopped()
+    await stage.clock.settle()
+    assert [task for task in asyncio.all_tasks() if "late" in task.get_name()] == []
