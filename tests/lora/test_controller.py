@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from openengine_sidecar.actors.lora.shelf import ENDPOINTS
-from openengine_sidecar.actors.records import PublishRecord, WithdrawRecord
+from openengine_sidecar.actors.records import NOT_REGISTERED, PublishRecord, WithdrawRecord
 from openengine_sidecar.launch.engine import EngineOptions, ReferenceEngine
 from openengine_sidecar.messages.errors import EngineUnreachableError, InvalidRequestError
 from openengine_sidecar.proto.rev2 import lora_pb2
@@ -101,6 +101,15 @@ async def test_records_come_back_with_the_worker(scene: Scene) -> None:
     scene.register()
     await eventually(lambda: scene.books.cards == {"a", "b"}, "both cards stand")
     assert len(scene.books.records) == len(ENDPOINTS) + 2
+
+
+async def test_a_worker_that_was_withdrawn_just_now_is_no_failure_of_a_load(scene: Scene) -> None:
+    scene.books.refusals[PublishRecord] = NOT_REGISTERED
+    assert (await scene.load("a")).ok
+    assert (scene.held, scene.books.cards) == ({"a"}, set())
+    scene.books.refusals.clear()
+    scene.register()
+    await eventually(lambda: scene.books.cards == {"a"}, "it is shown with the worker")
 
 
 async def test_what_could_not_be_announced_is_announced_later(scene: Scene) -> None:

@@ -152,3 +152,29 @@ def test_a_closed_table_stays_closed(world: World) -> None:
     world.down()
     world.up()
     assert problem(world, world.load("a")) == "the worker is shutting down"
+
+
+def test_what_was_live_and_failed_is_tried_again_once_there_is_an_engine(world: World) -> None:
+    world.up().load("a")
+    world.settle()
+    world.down()
+    assert world.table.retry() == []
+    world.up()
+    world.step("a")  # its card, withdrawn
+    world.step("a", ok=False, sure=True)
+    assert [view.phase for view in world.table.views()] == [Phase.FAILED]
+    world.take(world.table.retry())
+    world.settle()
+    assert world.table.is_live("a")
+    assert world.table.retry() == []
+
+
+def test_nothing_is_tried_again_once_it_is_closed(world: World) -> None:
+    world.up().load("a")
+    world.settle()
+    world.down()
+    world.up()
+    world.step("a")
+    world.step("a", ok=False, sure=True)
+    world.take(world.table.close("over"))
+    assert world.table.retry() == []
