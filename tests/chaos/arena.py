@@ -72,9 +72,14 @@ class Station:
         """What the worker holds now."""
         return dict(json.loads(await self.control("census")))
 
-    async def crash(self, victim: str, draw: int) -> str:
-        """Crashes an actor; returns its path, empty when nobody lives there now."""
-        return await self.control(f"crash {victim} {draw}")
+    async def crash(self, victim: str, draw: int) -> tuple[str, int] | None:
+        """Crashes an actor; returns its path and which life that was, None when nobody lives there now."""
+        path, _, life = (await self.control(f"crash {victim} {draw}")).partition(" ")
+        return (path, int(life)) if path else None
+
+    async def life(self, path: str) -> int:
+        """Which life an actor leads; 0 while it leads none."""
+        return int(await self.control(f"life {path}"))
 
     async def healthy(self) -> bool:
         """Whether the worker calls itself ready."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from tests.chaos.arena import Arena, Station, expire, stopped
@@ -55,6 +56,7 @@ class Injector:
     incidents: list[Incident] = field(default_factory=list[Incident])
     missed: list[Fault] = field(default_factory=list[Fault])
     skipped: set[Kind] = field(default_factory=set[Kind])
+    _risen: Callable[[], Awaitable[bool]] | None = None
 
     async def follow(self, faults: list[Fault], *, until: float = float("inf")) -> None:
         """Injects each when its time has come and the one before is mended; `until` on the monotonic clock ends it."""
@@ -76,6 +78,7 @@ class Injector:
             return
         ended = time.monotonic()
         incident = Incident(fault, began, ended, await self._recovered(ended), hit)
+        self._risen = None
         self.incidents.append(incident)
         self.progress(incident)
 
@@ -90,6 +93,9 @@ class Injector:
         return broken - since
 
     async def _whole(self) -> bool:
+        if self._risen is not None and not await self._risen():
+            return False
+        self._risen = None
         if not self.arena.registered() or not await self.client.lists():
             return False
         return all([await station.healthy() for station in self.arena.stations])
@@ -98,7 +104,7 @@ class Injector:
         station = self.arena.stations[fault.target]
         match fault.kind:
             case Kind.ACTOR_CRASH:
-                return await station.crash(fault.victim, fault.draw) or None
+                return await self._crash(fault, station)
             case Kind.ENGINE_KILL | Kind.ENGINE_STALL | Kind.ENGINE_CUT | Kind.ENGINE_DELAY | Kind.ENGINE_HOLD:
                 await self._hurt_engine(fault, station)
             case Kind.NATS_KILL | Kind.NATS_CUT | Kind.NATS_DELAY:
@@ -108,6 +114,15 @@ class Injector:
             case Kind.WORKER_STALL:
                 await _during(stopped(station.worker.pid), fault.seconds)
         return ""
+
+    async def _crash(self, fault: Fault, station: Station) -> str | None:
+        found = await station.crash(fault.victim, fault.draw)
+        if found is None:
+            return None
+        path, life = found
+        if fault.victim != "stream":  # nothing restarts a stream
+            self._risen = partial(_outlived, station, path, life)
+        return path
 
     async def _hurt_engine(self, fault: Fault, station: Station) -> None:
         if fault.kind is Kind.ENGINE_KILL:
@@ -142,6 +157,10 @@ class Injector:
     def _delete_records(self) -> None:
         for path in self.arena.record_files():
             path.unlink(missing_ok=True)
+
+
+async def _outlived(station: Station, path: str, life: int) -> bool:
+    return await station.life(path) > life
 
 
 async def _hurt_sockets(fault: Fault, proxy: Proxy) -> None:

@@ -32,6 +32,8 @@ class End(StrEnum):
     WRONG = "wrong answer"
 
 
+UNAVAILABLE: Final = frozenset({404, 429, 503})
+"""Codes that say by themselves why: no worker is listed, or none that can serve."""
 VIOLATIONS: Final = frozenset({End.BROKEN, End.TORN, End.SILENT, End.WRONG})
 
 
@@ -151,10 +153,14 @@ async def _follow(client: OpenAIClient, request: Request, answer: Answer) -> tup
 
 def _judge(request: Request, answer: Answer, finishes: int) -> tuple[End, str]:
     if answer.error is not None:
-        return (End.ERROR, f"{answer.status}") if not finishes else (End.WRONG, f"finished, then {answer.error}")
+        return (End.ERROR, _told(answer)) if not finishes else (End.WRONG, f"finished, then {answer.error}")
     if not answer.done or not finishes:
         return End.BROKEN, f"{len(answer.pieces)} pieces, finish reason {answer.finish_reason}, done {answer.done}"
     if finishes > 1:
         return End.WRONG, f"finished {finishes} times"
     fault = request.fault(answer)
     return (End.WRONG, fault) if fault else (End.ANSWERED, "")
+
+
+def _told(answer: Answer) -> str:
+    return str(answer.status) if answer.status in UNAVAILABLE else f"{answer.status} {answer.error}"

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos import report
+from tests.chaos.endurance import endure
 from tests.chaos.load import End
 from tests.chaos.run import Plan, Result, run
 from tests.chaos.schedule import SLICE_KINDS, crashes, schedule
@@ -36,6 +37,16 @@ async def test_f58_a_thousand_crashes_and_fifty_dead_engines_lose_nothing(home: 
     assert result.problems == []
     assert len(result.injector.incidents) + len(result.injector.missed) == 1_050
     assert len(result.injector.missed) < 50
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_800)
+async def test_f57_twenty_thousand_requests_leave_nothing_behind(home: Path) -> None:
+    endured = await endure(home, warm_up=2_000, requests=20_000, tokens=50, streams=64)
+    assert endured.problems == []
+    assert {outcome.end for outcome in endured.outcomes} == {End.ANSWERED}
+    assert sum(outcome.tokens for outcome in endured.outcomes) == 1_000_000
+    assert endured.leak.growth < 1.15
 
 
 async def _run(plan: Plan, home: Path) -> Result:

@@ -54,7 +54,7 @@ async def engine_problems(station: Station) -> list[str]:
     """Orphans, and requests aborted too often, in the engine's present life."""
 
     async def idle() -> bool:
-        return (await station.stats())["active"] == 0
+        return bool((await station.stats())["active"] == 0)
 
     name = f"engine {station.number}"
     try:

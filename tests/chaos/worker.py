@@ -15,7 +15,7 @@ from openengine_sidecar.actors.sidecar import SERVING, Sidecar
 from openengine_sidecar.launch import logs
 from openengine_sidecar.launch.configuration import log_options, sidecar_config
 from openengine_sidecar.launch.options import SERVE_SETTINGS
-from openengine_sidecar.supervision import ActorGoneError, ActorSystem, RestartBudget
+from openengine_sidecar.supervision import ActorGoneError, ActorState, ActorSystem, RestartBudget
 from openengine_sidecar.supervision.testing import crash_now
 
 RESTARTS = RestartBudget(max_restarts=1_000_000, window=1.0)
@@ -29,7 +29,7 @@ _PLACES = {
 
 
 class Control:
-    """One line of text in, one out: `crash VICTIM NUMBER` or `census`."""
+    """One line of text in, one out: `crash VICTIM NUMBER`, `life PATH` or `census`."""
 
     def __init__(self, system: ActorSystem) -> None:
         self._system = system
@@ -39,20 +39,37 @@ class Control:
         return await asyncio.start_server(self._connected, "127.0.0.1", port)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        command, *arguments = (await reader.readline()).decode().split()
-        answer = self._census() if command == "census" else self._crash(arguments[0], int(arguments[1]))
+        answer = self._answer((await reader.readline()).decode().split())
         writer.write(answer.encode() + b"\n")
         await writer.drain()
         writer.close()
 
+    def _answer(self, asked: list[str]) -> str:
+        match asked:
+            case ["census"]:
+                return self._census()
+            case ["life", path]:
+                return str(self._life(path))
+            case ["crash", victim, draw]:
+                return self._crash(victim, int(draw))
+            case _:
+                return "?"
+
+    def _life(self, path: str) -> int:
+        """Which life an actor leads; 0 while it leads none."""
+        lives = {actor.path: actor for actor in self._system.snapshot()}
+        actor = lives.get(path)
+        return actor.incarnation if actor is not None and actor.state is ActorState.RUNNING else 0
+
     def _crash(self, victim: str, draw: int) -> str:
         streams = self._streams()
         path = _PLACES.get(victim) or (streams[draw % len(streams)] if streams else "")
+        life = self._life(path)
         try:
             crash_now(self._system, path)
         except ActorGoneError:
             return ""
-        return path
+        return f"{path} {life}"
 
     def _streams(self) -> list[str]:
         return [actor.path for actor in self._system.snapshot() if actor.path.startswith(f"{GATE}/")]
