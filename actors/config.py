@@ -51,6 +51,9 @@ class EngineConfig:
     health_timeout: float = 5.0
     health_misses: int = 3  # misses in a row before the instance is withdrawn
     degraded_is_ready: bool = True
+    canary: bool = False  # a real run of the model when nobody asked for one in a while
+    canary_wait: float = 10.0
+    canary_timeout: float = 3.0
     max_receive_bytes: int = 64 * MEBIBYTE
     max_send_bytes: int = 64 * MEBIBYTE
 

@@ -75,6 +75,11 @@ def sidecar_spec(config: SidecarConfig, system: ActorSystem, restarts: RestartBu
     )
 
 
+def _busy(system: ActorSystem) -> bool:
+    """Whether a request is in flight."""
+    return any(status.path.startswith(f"{SERVING}/gate/") for status in system.snapshot())
+
+
 def _role(config: SidecarConfig, system: ActorSystem) -> Role | None:
     """The role served as, for those who start after the engine's connection: it is known by then."""
     up = system.facts.last(EngineUp)
@@ -92,7 +97,9 @@ def _serving_children(config: SidecarConfig, system: ActorSystem) -> tuple[Child
     return (
         ChildSpec(
             name="engine",
-            factory=lambda: EngineConnection(config.engine, client, drain_engine=config.drain.drain_engine),
+            factory=lambda: EngineConnection(
+                config.engine, client, drain_engine=config.drain.drain_engine, busy=lambda: _busy(system)
+            ),
             ready_timeout=INFINITY,
             mailbox=STREAMS_AT_ONCE,
         ),

@@ -33,10 +33,15 @@ class EngineClient:
 
     Control calls have a channel of their own: streams under back-pressure cannot starve an abort. So have KV events:
     a subscriber that reads slowly holds up nobody else.
+
+    Attributes:
+        endpoint: `host:port`.
+        begun: generations that were ever prepared.
     """
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
+        self.begun = 0
         self._attachment: Attachment | None = None
         self._turn = 0
         self._abort_supported = True
@@ -64,6 +69,7 @@ class EngineClient:
             InvalidRequestError: the schema has no field for something in the call.
         """
         attachment = self._attached(call.request_id)
+        self.begun += 1
         self._turn = (self._turn + 1) % len(attachment.streams)
         return attachment.dialect.generate(attachment.streams[self._turn], call)
 

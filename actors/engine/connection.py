@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import grpc
 import grpc.aio
@@ -10,6 +11,7 @@ import msgspec
 import tenacity
 
 from openengine_sidecar.actors.config import EngineConfig
+from openengine_sidecar.actors.engine.canary import Canary
 from openengine_sidecar.actors.engine.client import Attachment, EngineClient
 from openengine_sidecar.actors.engine.describe import ask_health, describe, require_same_engine, serving_role
 from openengine_sidecar.actors.engine.health import HealthPolicy, Verdict
@@ -41,11 +43,20 @@ class EngineConnection(Actor[Suspect]):
     engine cannot be served, came back as another one, or was not ready before the startup deadline.
     """
 
-    def __init__(self, config: EngineConfig, client: EngineClient, *, drain_engine: bool = False) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        client: EngineClient,
+        *,
+        drain_engine: bool = False,
+        busy: Callable[[], bool] = lambda: False,
+    ) -> None:
         super().__init__()
         self._config = config
         self._client = client
         self._drain_engine = drain_engine
+        self._busy = busy
+        self._canary: Canary | None = None
         self._policy = HealthPolicy(misses=config.health_misses, degraded_is_ready=config.degraded_is_ready)
         self._channels: list[grpc.aio.Channel] = []
         self._dialect: Dialect
@@ -59,6 +70,13 @@ class EngineConnection(Actor[Suspect]):
         config = self._config
         self._channels = [open_channel(config) for _ in range(config.connections + 2)]
         await self._wait_for_engine()
+        if config.canary:
+            self._canary = Canary(
+                wait=config.canary_wait,
+                monotonic=self.clock.monotonic,
+                begun=lambda: self._client.begun,
+                busy=self._busy,
+            )
         self.background(self._watch(), name="health watch")
 
     async def on_message(self, message: Suspect) -> asyncio.Task[bool]:
@@ -121,7 +139,8 @@ class EngineConnection(Actor[Suspect]):
         while True:
             await self.clock.sleep(self._config.health_interval)
             polls += 1
-            await self._watchful_poll(identify=polls % IDENTITY_EVERY == 0)
+            probe = self._canary is not None and self._canary.due
+            await self._watchful_poll(identify=polls % IDENTITY_EVERY == 0, probe=probe)
 
     async def _confirm(self) -> bool:
         for attempt in range(self._config.health_misses):
@@ -132,26 +151,47 @@ class EngineConnection(Actor[Suspect]):
                 return True
         return False
 
-    async def _watchful_poll(self, *, identify: bool) -> None:
+    async def _watchful_poll(self, *, identify: bool, probe: bool = False) -> None:
         identify = identify or self._told is not Verdict.SERVING
         try:
-            await self._poll(self._config.health_timeout, identify=identify)
+            await self._poll(self._config.health_timeout, identify=identify, canary=self._canary if probe else None)
         except EngineCallError as error:
-            self._policy.missed(reachable=error.status not in UNREACHABLE)
+            self._policy.missed(reachable=isinstance(error, _ProbeError) or error.status not in UNREACHABLE)
             self._tell_health(HealthState.UNKNOWN, detail=str(error))
             self._tell_verdict()
 
-    async def _poll(self, timeout: float, *, identify: bool) -> Health:
+    async def _poll(self, timeout: float, *, identify: bool, canary: Canary | None = None) -> Health:
         discovery = self._discovery
         if identify or discovery is None:
             self._dialect, discovery = await describe(self._control, self._config, timeout=timeout)
             if self._discovery is not None:
                 require_same_engine(self._discovery, discovery, self._config.endpoint)
-        health = await ask_health(self._dialect, self._control, timeout=timeout)
+        health = await (self._ask(timeout) if canary is None else self._ask_for_run(canary))
         self._policy.answered(health.state)
         self._tell_health(health.state, checks=health)
         self._tell_verdict(discovery)
         return health
+
+    async def _ask(self, timeout: float) -> Health:
+        return await ask_health(self._dialect, self._control, timeout=timeout)
+
+    async def _ask_for_run(self, canary: Canary) -> Health:
+        """Ask for health with a real run of the model.
+
+        Raises:
+            EngineCallError: the call failed; _ProbeError where only the run may be to blame.
+        """
+        try:
+            health = await ask_health(self._dialect, self._control, timeout=self._config.canary_timeout, probe=True)
+        except EngineCallError as error:
+            if error.status is grpc.StatusCode.UNIMPLEMENTED:
+                canary.absent()
+                return await self._ask(self._config.health_timeout)
+            canary.failed()
+            if error.status is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise _ProbeError(error.method, error.status, f"inference probe: {error.detail}") from error
+            raise
+        return Health(canary.judge(health), health.checks)
 
     def _tell_verdict(self, discovery: Discovery | None = None) -> None:
         """Tell what the answers add up to, if that is news. Polls may overlap; this never waits, so none is missed."""
@@ -195,6 +235,10 @@ class EngineConnection(Actor[Suspect]):
         if said != self._said:
             self._said = said
             self.publish(said)
+
+
+class _ProbeError(EngineCallError):
+    """A real run took too long, which says nothing of the streams that run beside it."""
 
 
 class _NotReadyError(Exception):

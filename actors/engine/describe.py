@@ -32,16 +32,18 @@ async def describe(channel: grpc.aio.Channel, config: EngineConfig, *, timeout: 
     return dialect, discovery
 
 
-async def ask_health(dialect: Dialect, channel: grpc.aio.Channel, *, timeout: float) -> Health:
+async def ask_health(dialect: Dialect, channel: grpc.aio.Channel, *, timeout: float, probe: bool = False) -> Health:
     """Ask for health; an engine that has no such method is READY while it answers discovery.
+
+    With `probe` a small real run is asked for, and nothing takes its place.
 
     Raises:
         EngineCallError: the call failed.
     """
     try:
-        return await dialect.health(channel, probe=False, timeout=timeout)
+        return await dialect.health(channel, probe=probe, timeout=timeout)
     except EngineCallError as error:
-        if error.status is not grpc.StatusCode.UNIMPLEMENTED:
+        if probe or error.status is not grpc.StatusCode.UNIMPLEMENTED:
             raise
     await dialect.speaks(channel, timeout=timeout)
     return Health(HealthState.READY)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 
 import grpc
+from google.protobuf.message import Message
 
 from openengine_sidecar.launch.engine.core import Core
 from openengine_sidecar.launch.engine.health import Answer
@@ -13,9 +15,11 @@ from openengine_sidecar.launch.engine.roles.kinds import KINDS
 from openengine_sidecar.launch.engine.status import StatusError, invalid, unknown_model
 from openengine_sidecar.proto.rev2 import engine_pb2, lifecycle_pb2, observability_pb2
 
+PROBE = "InferenceProbe"
 
-async def health(core: Core, request: lifecycle_pb2.HealthRequest) -> lifecycle_pb2.HealthResponse:
-    """Answer Health: starting and draining come first, then the script.
+
+async def health(core: Core, request: lifecycle_pb2.HealthRequest) -> Message:
+    """Answer Health: starting and draining come first, then the script; a run of the model has faults of its own.
 
     Raises:
         StatusError: NOT_FOUND for another model, INVALID_ARGUMENT for another role, or as the script says.
@@ -29,7 +33,8 @@ async def health(core: Core, request: lifecycle_pb2.HealthRequest) -> lifecycle_
         return _answer(lifecycle_pb2.HEALTH_STATE_STARTING, request)
     if core.draining:
         return _answer(lifecycle_pb2.HEALTH_STATE_DRAINING, request)
-    return await _scripted(core.health.next(), request)
+    answer = partial(_scripted, core.health.next(), request)
+    return await (core.faults.around(PROBE, answer) if request.include_inference_probe else answer())
 
 
 async def _scripted(answer: Answer, request: lifecycle_pb2.HealthRequest) -> lifecycle_pb2.HealthResponse:

@@ -193,6 +193,21 @@ _HEALTH_SETTINGS: tuple[Setting, ...] = (
     _HEALTH.own("--health-timeout-secs", "engine.health_timeout", kinds.SECONDS, "Longest single poll."),
     _HEALTH.own("--health-misses", "engine.health_misses", kinds.COUNT, "Polls missed in a row before withdrawing."),
     _HEALTH.own("--degraded-is-ready", "engine.degraded_is_ready", kinds.TRUTH, "Serve while the engine is degraded."),
+    _HEALTH.dynamo(
+        "--health-check-enabled",
+        "DYN_HEALTH_CHECK_ENABLED",
+        kinds.TRUTH,
+        "Ask the engine for a small real run when it had no request for a while.",
+        "engine.canary",
+    ),
+    _HEALTH.dynamo("--canary-wait-secs", "DYN_CANARY_WAIT_TIME", kinds.SECONDS, "That while.", "engine.canary_wait"),
+    _HEALTH.dynamo(
+        "--health-check-timeout-secs",
+        "DYN_HEALTH_CHECK_REQUEST_TIMEOUT",
+        kinds.SECONDS,
+        "Longest such run.",
+        "engine.canary_timeout",
+    ),
 )
 
 _SHUTDOWN_SETTINGS: tuple[Setting, ...] = (

@@ -20,6 +20,7 @@ UNARY = (
     "GetKvConnectorInfo",
     "GetKvEventSources",
     "Health",
+    "InferenceProbe",
     "ListLoras",
     "LoadLora",
     "UnloadLora",
