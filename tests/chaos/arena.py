@@ -33,8 +33,8 @@ NAMESPACE: Final = "chaos"
 START_SECONDS: Final = 60.0
 TIME_TO_LIVE: Final = 10.0
 STORE_BYTES: Final = 512 * 1024
+QUICK_HEALTH: Final = ("--health-interval-secs", "0.3", "--health-timeout-secs", "1", "--health-misses", "2")
 WORKER_OPTIONS: Final = (
-    *("--health-interval-secs", "0.3", "--health-timeout-secs", "1", "--health-misses", "2"),
     *("--grpc-retry-interval-secs", "0.2", "--nats-reconnect-wait-secs", "0.2", "--file-kv-heartbeat-secs", "0.5"),
     *("--grpc-startup-deadline-secs", "600", "--log-filter", "info"),
 )
@@ -94,13 +94,22 @@ class Station:
 class Arena:
     """NATS, a store, a frontend that migrates, and stations."""
 
-    def __init__(self, directory: Path, *, token_delay_ms: float = 5.0) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        token_delay_ms: float = 5.0,
+        health: tuple[str, ...] = QUICK_HEALTH,
+        most_backoff: float = 10.0,
+    ) -> None:
         self.site = Site(directory)
         self.stations: list[Station] = []
         self.bounded_store = False
         self.frontend = OpenAIEndpoint(programs.LOOPBACK, 0)
         self.nats: Process | None = None
         self._pace = str(token_delay_ms)
+        self._health = health
+        self._most_backoff = str(most_backoff)
         self._exits = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -185,12 +194,13 @@ class Arena:
 
     def _start_worker(self, number: int, engine: int, nats: int, control: int, system: int) -> Process:
         planes = programs.Planes(f"nats://{programs.LOOPBACK}:{nats}", self.site.planes.store)
-        options = ("--namespace", NAMESPACE, "--system-port", str(system), *WORKER_OPTIONS)
+        options = ("--namespace", NAMESPACE, "--system-port", str(system), *WORKER_OPTIONS, *self._health)
         program = programs.worker_program(
             planes, engine=f"{programs.LOOPBACK}:{engine}", model_path=MODEL, name=f"worker-{number}", options=options
         )
         serve = program.argv[program.argv.index("serve") + 1 :]
-        argv = (sys.executable, "-m", "tests.chaos.worker", "--control-port", str(control), *serve)
+        ours = ("--control-port", str(control), "--most-backoff", self._most_backoff)
+        argv = (sys.executable, "-m", "tests.chaos.worker", *ours, *serve)
         return self.site.stack.start(
             replace(program, argv=argv, environment={**program.environment, "PYTHONPATH": str(ROOT)})
         )

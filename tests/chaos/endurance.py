@@ -24,7 +24,7 @@ class Endured:
 
 async def endure(directory: Path, *, warm_up: int, requests: int, tokens: int, streams: int) -> Endured:
     """Answers `warm_up` and then `requests` requests of `tokens` tokens each, `streams` at a time."""
-    async with Arena(directory, token_delay_ms=0.0) as arena:
+    async with Arena(directory, token_delay_ms=0.0, health=()) as arena:
         await arena.bring_up(1)
         station = arena.stations[0]
         async with arena.client() as client:

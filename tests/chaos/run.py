@@ -33,6 +33,7 @@ class Plan:
 
     Attributes:
         duration: seconds after which no further fault is injected; None to see all of them through.
+        most_backoff: longest pause, in seconds, before an actor's next life, so that many crashes fit in a run.
     """
 
     seed: int
@@ -41,6 +42,7 @@ class Plan:
     stations: int = 2
     duration: float | None = None
     token_delay_ms: float = 5.0
+    most_backoff: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Result:
 
 async def run(plan: Plan, directory: Path, say: Say) -> Result:
     """Carries the plan out in `directory`, where every process keeps its log."""
-    async with Arena(directory, token_delay_ms=plan.token_delay_ms) as arena:
+    async with Arena(directory, token_delay_ms=plan.token_delay_ms, most_backoff=plan.most_backoff) as arena:
         await arena.bring_up(plan.stations)
         say(f"{plan.stations} workers up, {plan.streams} clients, seed {plan.seed}, logs in {directory}")
         async with arena.client() as client:

@@ -33,7 +33,7 @@ async def test_f58_a_slice_of_chaos_hurts_nobody(home: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1_800)
 async def test_f58_a_thousand_crashes_and_fifty_dead_engines_lose_nothing(home: Path) -> None:
-    result = await _run(Plan(SEED, crashes(SEED, 1_000, 50, targets=2), streams=64), home)
+    result = await _run(Plan(SEED, crashes(SEED, 1_000, 50, targets=2), streams=64, most_backoff=0.5), home)
     assert result.problems == []
     assert len(result.injector.incidents) + len(result.injector.missed) == 1_050
     assert len(result.injector.missed) < 50

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import signal
 import sys
+from unittest.mock import patch
 
 import click
 import psutil
@@ -15,7 +17,7 @@ from openengine_sidecar.actors.sidecar import SERVING, Sidecar
 from openengine_sidecar.launch import logs
 from openengine_sidecar.launch.configuration import log_options, sidecar_config
 from openengine_sidecar.launch.options import SERVE_SETTINGS
-from openengine_sidecar.supervision import ActorGoneError, ActorState, ActorSystem, RestartBudget
+from openengine_sidecar.supervision import ActorGoneError, ActorState, ActorSystem, Backoff, RestartBudget
 from openengine_sidecar.supervision.testing import crash_now
 
 RESTARTS = RestartBudget(max_restarts=1_000_000, window=1.0)
@@ -107,15 +109,26 @@ async def _run(sidecar_values: dict[str, object], port: int) -> int:
 
 
 @click.pass_context
-def _serve(ctx: click.Context, /, control_port: int, **values: object) -> None:
+def _serve(ctx: click.Context, /, control_port: int, most_backoff: float, **values: object) -> None:
     logs.configure(log_options(values))
-    ctx.exit(asyncio.run(_run(values, control_port)))
+    delay = Backoff.delay
+
+    def capped(backoff: Backoff, attempt: int, rng: random.Random) -> float:
+        return min(most_backoff, delay(backoff, attempt, rng))
+
+    with patch.object(Backoff, "delay", capped):
+        code = asyncio.run(_run(values, control_port))
+    ctx.exit(code)
 
 
 COMMAND = click.Command(
     "worker",
     callback=_serve,
-    params=[click.Option(["--control-port"], type=int, required=True), *SERVE_SETTINGS],
+    params=[
+        click.Option(["--control-port"], type=int, required=True),
+        click.Option(["--most-backoff"], type=float, required=True),
+        *SERVE_SETTINGS,
+    ],
 )
 
 if __name__ == "__main__":
