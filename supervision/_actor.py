@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, TypeVar
 
 from openengine_sidecar.messages.signals import Cancel, Cause, Drain, Terminated
@@ -39,6 +39,10 @@ class Actor(Behaviour[M]):
             is answered when it is done.
         """
         raise NotImplementedError(type(message).__name__)
+
+    def become(self, handler: Callable[[M], Coroutine[Any, Any, object]]) -> None:
+        """Give messages to `handler` instead of `on_message`, from the next one on: a state, as in a state machine."""
+        self._host.handle = handler
 
     async def on_drain(self, drain: Drain) -> None:
         """Finish what is under way; returning means drained. Mail and signals keep flowing meanwhile."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar
 
@@ -13,6 +13,7 @@ from openengine_sidecar.supervision._cell import Cell
 from openengine_sidecar.supervision._clock import Clock
 from openengine_sidecar.supervision._host import Host
 from openengine_sidecar.supervision._ref import Ref
+from openengine_sidecar.supervision._stash import stash, unstash
 from openengine_sidecar.supervision._timers import cancel_timer, schedule
 from openengine_sidecar.supervision._vocabulary import Vocabulary, vocabulary_of
 from openengine_sidecar.supervision._watch import unwatch, watch
@@ -32,6 +33,7 @@ class Behaviour(Generic[M]):
     The services are there from `on_start` on, not yet in `__init__`.
     """
 
+    on_message: Callable[[M], Any]
     _host_type: ClassVar[type[Host]]
     _bound: Host | None = None
 
@@ -152,6 +154,18 @@ class Behaviour(Generic[M]):
         """Get facts of these types as ordinary mail from now on, the last one of each at once."""
         host = self._host
         host.system.run_on_loop(host.system.facts.subscribe, host.cell, fact_types)
+
+    def stash(self, message: M) -> None:
+        """Put the message being handled aside until `unstash`; an ask stays unanswered meanwhile.
+
+        Raises:
+            MailboxFullError: as many messages are put aside as the mailbox may hold.
+        """
+        stash(self._host, message)
+
+    def unstash(self) -> None:
+        """Handle what was put aside, in its order, before the mail that waits. A life's end does the same."""
+        unstash(self._host)
 
     def publish(self, fact: object) -> None:
         """Tell a fact to whoever subscribed to its type."""

@@ -15,7 +15,7 @@ from openengine_sidecar.supervision._inbox import CLOSED, Inbox, Notice
 from openengine_sidecar.supervision._ref import Ref
 from openengine_sidecar.supervision._spec import ChildSpec
 from openengine_sidecar.supervision._status import ActorState, ActorStatus
-from openengine_sidecar.supervision.errors import NotReadyError, StartError
+from openengine_sidecar.supervision.errors import ActorGoneError, NotReadyError, StartError
 
 if TYPE_CHECKING:
     from openengine_sidecar.supervision._host import Host
@@ -53,6 +53,7 @@ class Cell(Inbox):
     end: Cause | None = None
     last_cause = Cause(CauseKind.STOPPED)
     follows = False
+    crowd: deque[asyncio.Future[None]] | None = None
     was_ready = False
     _ref: Ref[Any] | None = None
     _watchers: dict[Host, None] | None = None
@@ -166,6 +167,8 @@ class Cell(Inbox):
         self.state = ActorState.GONE
         self.end = cause
         self.seal()
+        while self.crowd:
+            self._let_in()
         self.system.forget(self)
         terminated = Terminated(self.address, cause)
         for watcher in self._watchers or ():
@@ -232,8 +235,55 @@ class Cell(Inbox):
     def trace(self, *, enabled: bool) -> None:
         """Log every message, or no longer."""
         self.traced = enabled
+        self._look_closely()
+
+    async def squeeze_in(self, item: Any) -> None:
+        """Put an item in as soon as there is room; whoever waits longest comes first. Loop thread only.
+
+        Raises:
+            ActorGoneError: the mailbox is closed.
+        """
+        my_turn = not self.crowd
+        while self.limit >= 0 and not (my_turn and len(self.mail) < self.mailbox.capacity):
+            await self._stand_in_line(in_front=my_turn)
+            my_turn = True
+        if self.limit < 0:
+            raise ActorGoneError(self.path)
+        self.put(item)
+
+    async def _stand_in_line(self, *, in_front: bool) -> None:
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.crowd is None:
+            self.crowd = deque()
+        if in_front:  # it had its turn, but somebody who does not wait in line was faster
+            self.crowd.appendleft(place)
+        else:
+            self.crowd.append(place)
+        self._look_closely()
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.cancelled():
+                self.crowd.remove(place)
+            else:
+                self._let_in()
+            raise
+
+    def let_in(self) -> None:
+        """A message was taken out: whoever waits longest may put one in."""
+        self.system.run_on_loop(self._let_in)
+
+    def _let_in(self) -> None:
+        if self.crowd:
+            place = self.crowd.popleft()
+            if not place.done():
+                place.set_result(None)
+        if not self.crowd:
+            self._look_closely()
+
+    def _look_closely(self) -> None:
         if self.host is not None:
-            self.host.look_closely(enabled=enabled)
+            self.host.look_closely()
 
     def status(self) -> ActorStatus:
         """What a look at this address shows."""

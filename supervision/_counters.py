@@ -13,6 +13,7 @@ class Count(StrEnum):
 
     STARTS = "starts"  # first lives begun
     FAILURES = "failures"  # lives ended by an error, kill or a start that came to nothing
+    RESUMED = "resumed"  # failures of a handler that cost no more than the message
     INCIDENTS = "incidents"  # failures a supervisor answered for, one per incident
     RESTARTS = "restarts"  # lives begun after the first at an address
     ESCALATIONS = "escalations"  # times a supervisor gave up

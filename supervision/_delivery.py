@@ -40,11 +40,17 @@ def unwrap(host: Host, item: Any) -> Envelope | None:
         return None
     if host.cell.traced:
         log_message(host.cell, letter)
+    if host.cell.crowd:
+        host.cell.let_in()
+    letter.postponed = False
     return letter
 
 
-def answer(host: Host, reply: AskFuture[Any], result: object) -> None:
+def answer(host: Host, letter: Envelope, result: object) -> None:
     """Give the asker the handler's result, or once it is there what the returned future brings."""
+    reply = letter.reply
+    if reply is None or letter.postponed:
+        return
     if _is_promise(result):
         _defer(host, reply, result)
     else:

@@ -41,6 +41,7 @@ from openengine_sidecar.supervision._future import AskFuture
 from openengine_sidecar.supervision._inbox import Envelope, Tick
 from openengine_sidecar.supervision._pykka_inbox import PykkaInbox
 from openengine_sidecar.supervision._spec import Shutdown
+from openengine_sidecar.supervision._stash import unstash
 from openengine_sidecar.supervision._status import ActorState
 from openengine_sidecar.supervision._timers import cancel_timers
 from openengine_sidecar.supervision.errors import AskDeadlockError
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from openengine_sidecar.supervision._cell import Cell
 
 T = TypeVar("T")
+
+Handler = Callable[[Any], Any]
 
 KILL_GRACE: Final = 1.0
 """Seconds between cancelling an actor and abandoning it."""
@@ -74,6 +77,9 @@ class Host(pykka.Actor, abc.ABC):
         stop_by: when its children, too, have to be gone.
         asking: the reply its hook or handler waits for at the moment.
         letter: the envelope being handled, None for a plain tell.
+        handle: what messages are given to, on_message unless the actor became something else.
+        resumes: errors of a handler that do not end this life.
+        stashed: messages put aside.
         watching: the cells whose end it wants to hear of, by path.
     """
 
@@ -101,11 +107,14 @@ class Host(pykka.Actor, abc.ABC):
         self.system = cell.system
         self.incarnation = cell.incarnation
         self.vocabulary = actor.vocabulary()
-        self.look_closely(enabled=cell.traced)
+        self.look_closely()
         self.children: dict[str, Cell] = {}
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.timers: dict[str, Tick] = {}
         self.watching: dict[str, Cell] = {}
+        self.stashed: list[Any] = []
+        self.handle: Handler = actor.on_message
+        self.resumes = cell.spec.resume
 
     # What pykka asks of a runtime.
 
@@ -188,9 +197,16 @@ class Host(pykka.Actor, abc.ABC):
     def handle_now(self, reply: AskFuture[Any]) -> None:
         """Handle the only ask in the mailbox before its asker goes to sleep, where that is possible."""
 
-    def look_closely(self, *, enabled: bool) -> None:
-        """Send every message the long way, where it can be traced, or no longer."""
-        self.known: Collection[type] = frozenset() if enabled else self.vocabulary.known
+    def look_closely(self) -> None:
+        """Send every message the long way for as long as somebody wants to know of each."""
+        closely = self.cell.traced or self.cell.crowd
+        self.known: Collection[type] = frozenset() if closely else self.vocabulary.known
+
+    def resume(self, error: BaseException) -> None:
+        """The handler failed, and that costs no more than the message."""
+        self.system.counters.add(Count.RESUMED)
+        self.cell.failure = Cause.of(error)
+        self.system.failures.log(self.cell.path, self.cell.failure)
 
     @property
     def ending(self) -> bool:
@@ -425,6 +441,7 @@ class Host(pykka.Actor, abc.ABC):
                 future.set_result(None)
         if "_actor_ref" in self.__dict__:
             self.actor_stopped.set()
+        unstash(self)
         for task in self.tasks:  # begun after the others were ended
             task.cancel()
         orphan(self)

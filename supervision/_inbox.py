@@ -32,12 +32,13 @@ CLOSED: Final = -1
 class Envelope:
     """A message with what it needs beyond itself; a plain `tell` travels without one."""
 
-    __slots__ = ("message", "reply", "sender")
+    __slots__ = ("message", "postponed", "reply", "sender")
 
     def __init__(self, message: object, sender: Ref[Any] | None = None, reply: AskFuture[Any] | None = None) -> None:
         self.message = message
         self.sender = sender
         self.reply = reply
+        self.postponed = False
 
 
 class Tick:

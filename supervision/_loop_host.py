@@ -62,7 +62,6 @@ class LoopHost(Host):
         """Handle signals first, then mail; let others run after every burst."""
         inbox = self.cell
         mail, signals = inbox.mail, inbox.signals
-        handle = self.actor.on_message
         burst = left = self.system.burst
         while not self.over:
             if signals:
@@ -76,10 +75,13 @@ class LoopHost(Host):
                 await self._rest()
                 left = burst
                 continue
-            if type(item) in self.known:
-                await handle(item)
-            else:
-                await self._handle_letter(item)
+            try:
+                if type(item) in self.known:
+                    await self.handle(item)
+                else:
+                    await self._handle_letter(item)
+            except self.resumes as error:
+                self.resume(error)
             left -= 1
             if not left:
                 left = burst
@@ -112,14 +114,13 @@ class LoopHost(Host):
             return
         self.letter = letter
         try:
-            result = await self.actor.on_message(letter.message)
+            result = await self.handle(letter.message)
         except BaseException as error:
             refuse(self, letter, error)
             raise
         finally:
             self.letter = None
-        if letter.reply is not None:
-            answer(self, letter.reply, result)
+        answer(self, letter, result)
 
     def start_now(self) -> None:
         """Run on_start to its first wait, on behalf of whoever waits for it, where that is possible."""
@@ -150,20 +151,24 @@ class LoopHost(Host):
             return
         self.parked = False
         self.letter = letter
-        handler = self.actor.on_message(letter.message)
+        handler = self.handle(letter.message)
         try:
             pending = begin(self, handler)
         except StopIteration as stop:
             self.letter = None
             self.parked = True
-            if isinstance(stop.value, PROMISES):
-                answer(self, reply, stop.value)
+            if letter.postponed or isinstance(stop.value, PROMISES):
+                answer(self, letter, stop.value)
             else:
                 reply.answer(stop.value)
         except BaseException as error:  # noqa: BLE001 - raised again by the pump, which is about to wake up
             self.letter = None
             refuse(self, letter, error)
-            self._crash = error
+            if isinstance(error, self.resumes):
+                self.parked = True
+                self.resume(error)
+            else:
+                self._crash = error
         else:
             self._switched = Continued(handler, pending), letter
 
@@ -172,12 +177,14 @@ class LoopHost(Host):
             result = await handler
         except BaseException as error:
             refuse(self, letter, error)
-            raise
+            if not isinstance(error, self.resumes):
+                raise
+            self.resume(error)
+        else:
+            answer(self, letter, result)
         finally:
             self._switched = None
             self.letter = None
-        if letter.reply is not None:
-            answer(self, letter.reply, result)
 
     async def _on_signal(self, signal: Signal | Notice) -> Cause | None:
         match signal:

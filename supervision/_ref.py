@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from openengine_sidecar.messages.signals import Cancel, Cause, Drain
+from openengine_sidecar.supervision._clock import within
 from openengine_sidecar.supervision._current import current_host
 from openengine_sidecar.supervision._future import AskFuture
 from openengine_sidecar.supervision._inbox import Envelope
-from openengine_sidecar.supervision.errors import AskDeadlockError
+from openengine_sidecar.supervision.errors import AskDeadlockError, AskTimeoutError
 
 if TYPE_CHECKING:
     from openengine_sidecar.supervision._cell import Cell
@@ -62,6 +64,25 @@ class Ref(Generic[M_contra]):
             cell.wake()
         elif cell.limit < 0:
             cell.flush()
+
+    async def offer(self, message: M_contra, *, timeout: float) -> None:
+        """Send a message as soon as the mailbox has room; whoever waits longest comes first. On the system's loop.
+
+        Raises:
+            AskTimeoutError: there was no room in time.
+            ActorGoneError: nobody lives at the address, or nobody does any more.
+        """
+        cell = self.resolve()
+        entering = asyncio.ensure_future(cell.squeeze_in(message))
+        in_time = False
+        try:
+            in_time = await within(cell.system.clock, entering, timeout)
+        finally:
+            if not in_time:
+                entering.cancel()
+        if not in_time:
+            raise AskTimeoutError(cell.path, timeout)
+        entering.result()
 
     def ask(self, message: M_contra, *, timeout: float) -> AskFuture[Any]:
         """Send a message and get hold of its reply; any thread, never blocks.

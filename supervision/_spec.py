@@ -157,6 +157,7 @@ class ChildSpec:
         backoff: the wait before a restart.
         mailbox: its bound.
         drain_reserve: seconds that siblings drained before it must leave it.
+        resume: errors of a handler that cost no more than the message: the actor keeps its state and goes on.
     """
 
     name: str
@@ -168,6 +169,7 @@ class ChildSpec:
     backoff: Backoff = Backoff()
     mailbox: Mailbox = Mailbox()
     drain_reserve: float = 0.5
+    resume: tuple[type[Exception], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.name or "/" in self.name:

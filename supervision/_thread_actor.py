@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, TypeVar
 
 from openengine_sidecar.messages.signals import Cancel, Cause, Drain, Terminated
@@ -39,6 +39,10 @@ class ThreadActor(Behaviour[M]):
             The reply, should this be an ask. A `concurrent.futures.Future` or an `AskFuture` is a deferred reply.
         """
         raise NotImplementedError(type(message).__name__)
+
+    def become(self, handler: Callable[[M], object]) -> None:
+        """Give messages to `handler` instead of `on_message`, from the next one on: a state, as in a state machine."""
+        self._host.handle = handler
 
     def on_drain(self, drain: Drain) -> object:
         """Finish what is under way, between two messages.

@@ -158,7 +158,7 @@ class ThreadHost(Host, pykka.ThreadingActor):  # type: ignore[misc] # _create_ac
 
     def _pump(self) -> Cause:
         inbox = self.cell
-        mail, signals, handle = inbox.mail, inbox.signals, self.actor.on_message
+        mail, signals = inbox.mail, inbox.signals
         while self.verdict is None and not self.over:
             if self._between:
                 self._between.popleft().run(self.system)
@@ -168,10 +168,8 @@ class ThreadHost(Host, pykka.ThreadingActor):  # type: ignore[misc] # _create_ac
                     return cause
             elif not mail:
                 self._sleep()
-            elif type(item := mail.popleft()) in self.known:
-                handle(item)
             else:
-                self._handle_letter(item)
+                self._handle(mail.popleft())
         return self.verdict or self.outcome
 
     def _sleep(self) -> None:
@@ -184,20 +182,28 @@ class ThreadHost(Host, pykka.ThreadingActor):  # type: ignore[misc] # _create_ac
         if not self.over:
             inbox.waiter = None
 
+    def _handle(self, item: Any) -> None:
+        try:
+            if type(item) in self.known:
+                self.handle(item)
+            else:
+                self._handle_letter(item)
+        except self.resumes as error:
+            self.resume(error)
+
     def _handle_letter(self, item: Any) -> None:
         letter = unwrap(self, item)
         if letter is None:
             return
         self.letter = letter
         try:
-            result = self.actor.on_message(letter.message)
+            result = self.handle(letter.message)
         except BaseException as error:
             refuse(self, letter, error)
             raise
         finally:
             self.letter = None
-        if letter.reply is not None:
-            answer(self, letter.reply, result)
+        answer(self, letter, result)
 
     def _on_signal(self, signal: Signal | Notice) -> Cause | None:
         match signal:

@@ -241,15 +241,7 @@ class Supervision(RuleBasedStateMachine):
         self.runner.run(self._drain(timeout, hung, hurry))
         self.model.stop()
         real, expected = self.taken(), self.model.taken()
-        assert [event[1:] for event in real] == [event[1:] for event in expected], (
-            real,
-            expected,
-            self.hung,
-            self.stage.system.counters.snapshot(),
-            [(l.path, l.thread) for l in self.model.leaves()],
-            timeout,
-            hurry,
-        )
+        assert [event[1:] for event in real] == [event[1:] for event in expected], (real, expected)
         self.over = True
 
     async def _drain(self, timeout: float, hung: list[int], hurry: float | None) -> None:
