@@ -20,6 +20,8 @@ from openengine_sidecar.supervision import Actor, ActorGoneError, AskTimeoutErro
 
 SETTLE_TIMEOUT = 10.0
 RETRY = 1.0
+CARD_PAUSE = 1.0
+"""Frontends take no notice of a card that changes in place, nor of one that is gone for a moment only."""
 
 
 class Reconcile(msgspec.Struct, frozen=True):
@@ -47,6 +49,7 @@ class Registrar(Actor[RegistrarMail]):
         self._plane_up = False
         self._draining = False
         self._published: EngineUp | None = None
+        self._card: bytes | None = None
         self._extra: set[str] = set()
         self._whole = True
         self._turn = asyncio.Lock()
@@ -107,9 +110,13 @@ class Registrar(Actor[RegistrarMail]):
         identity, endpoint = self._identity, self._endpoint
         card = await build_card(self._model, engine.discovery, engine.role, identity)
         instance = instance_record(endpoint, identity.instance_id, nats_transport(endpoint, identity.instance_id))
+        key, value = card_key(endpoint, identity.instance_id), encode_record(card)
+        if self._card not in {None, value}:
+            await self._withdraw("the model's card changes")
+            await self.clock.sleep(CARD_PAUSE)
         await self._store.publish(instance_key(endpoint, identity.instance_id), encode_record(instance))
-        await self._store.publish(card_key(endpoint, identity.instance_id), encode_record(card))
-        self._published = engine
+        await self._store.publish(key, value)
+        self._published, self._card = engine, value
         self.log.info("registered {} as instance {:x} of {}", card.name, identity.instance_id, endpoint)
         self.publish(Registered(model=card.name, instance_id=identity.instance_id, card=card.card_json))
 
@@ -123,7 +130,7 @@ class Registrar(Actor[RegistrarMail]):
             await self._store.withdraw(key)
         self._extra.clear()
         await self._store.withdraw(instance_key(endpoint, identity.instance_id))
-        self._published = None
+        self._published = self._card = None
         self.log.info("withdrawn: {}", cause)
         self.publish(Withdrawn(cause=cause))
 

@@ -146,3 +146,16 @@ async def _drained(worker: Worker) -> bool:
 
 async def _status(worker: Worker, path: str, expected: int) -> bool:
     return (await worker.probe(path))[0] == expected
+
+
+async def test_an_engine_that_quickly_comes_back_under_another_name_is_listed_by_it(
+    lab: Lab, frontend: OpenAIEndpoint
+) -> None:
+    engine, _ = lab.serve(frontend, "--health-misses", "30")
+    engine.process.kill()
+    renamed = lab.model = f"{lab.model}-renamed"
+    lab.engine(name="again", port=engine.port)
+    async with lab.client(frontend) as client:
+        await eventually(client.lists, "the new name is listed")
+        assert (await client.chat("hello", max_tokens=4)).status == 200
+        assert await client.models() == [renamed]
