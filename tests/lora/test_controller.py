@@ -26,7 +26,7 @@ async def engine() -> AsyncIterator[ReferenceEngine]:
 
 @pytest.fixture
 async def scene(engine: ReferenceEngine, tmp_path: Path) -> AsyncIterator[Scene]:
-    async with Backstage.set_up() as backstage:
+    async with Backstage.opened() as backstage:
         await backstage.connect(engine.address, health_interval=NEVER)
         scene = await Scene.set_up(backstage, engine, tmp_path)
         scene.register()
