@@ -188,3 +188,12 @@ def completion_usage(usage: Usage, *, prefilled: int | None = None) -> Completio
         prompt_tokens_details=None if cached is None else PromptTokensDetails(cached_tokens=cached),
         completion_tokens_details=None if reasoning is None else CompletionTokensDetails(reasoning_tokens=reasoning),
     )
+
+
+def nothing_left(call: GenerateCall) -> list[LLMEngineOutput]:
+    """The ends of a call that asks for no token at all: the engine need not hear of it."""
+    outputs = call.sampling.num_sequences or 1
+    return [
+        LLMEngineOutput(token_ids=[], finish_reason=FinishReason.LENGTH, index=index if outputs > 1 else None)
+        for index in range(outputs)
+    ]

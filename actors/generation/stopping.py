@@ -55,13 +55,15 @@ def _context_length(terms: Terms) -> int | None:
 
 
 def _max_tokens(asked: int | None, prompt: int, terms: Terms) -> int | None:
+    if asked == 0:  # how a request is migrated whose last token had come: it wants but its end
+        return 0
     context = _context_length(terms)
     if context is not None and prompt >= context:
         terms.reject("token_ids", f"{prompt} tokens", f"the context of {context} tokens leaves no room for output")
     if asked is None:
         return _room(None if context is None else context - prompt, terms)
-    if asked < 1:
-        terms.reject(_MAX_TOKENS, asked, "at least one token is made")
+    if asked < 0:
+        terms.reject(_MAX_TOKENS, asked, "less than no token")
     terms.require(_MAX_TOKENS, asked)
     return asked
 
@@ -76,7 +78,7 @@ def _room(left: int | None, terms: Terms) -> int | None:
 
 
 def _min_tokens(least: int | None, most: int | None, terms: Terms) -> int | None:
-    if least is not None and most is not None and least > most:
+    if least is not None and most and least > most:
         terms.reject("stop_conditions.min_tokens", least, f"more than the {most} tokens that may be made")
     return least
 

@@ -16,6 +16,7 @@ from openengine_sidecar.actors.engine.connection import Suspect
 from openengine_sidecar.actors.generation.handoff import session_in
 from openengine_sidecar.actors.generation.legs import Translator
 from openengine_sidecar.actors.generation.request import Translation, translate
+from openengine_sidecar.actors.generation.response import nothing_left
 from openengine_sidecar.actors.generation.rules import StreamRules
 from openengine_sidecar.actors.lora.uses import AdapterUses
 from openengine_sidecar.actors.requests.custody import custody_of
@@ -155,8 +156,12 @@ class RequestStream(Actor[Never]):
         await self._dial()
         if isinstance(understood, RequestError):
             raise understood
-        if self._exchange.phase is not Phase.ENDED:
-            adapter = understood.translation.call.lora_name
+        if self._exchange.phase is Phase.ENDED:
+            return
+        if (call := understood.translation.call).stopping.max_tokens == 0:
+            self._exchange.send(nothing_left(call), last=True)
+        else:
+            adapter = call.lora_name
             self._adapter.enter_context(self._context.adapters.use(self._control.id, adapter))
             await self._stream(understood)
 

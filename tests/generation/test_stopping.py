@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from openengine_sidecar.actors.config import RequestConfig
+from openengine_sidecar.actors.generation.response import nothing_left
+from openengine_sidecar.messages.dynamo.response import FinishReason
 from openengine_sidecar.messages.engine.discovery import Limits
+from openengine_sidecar.messages.engine.generation import Stopping
 from openengine_sidecar.messages.errors import InvalidRequestError, UnsupportedFeatureError
 from tests.generation.builders import BARE, CAPABLE, PROMPT, but, called, engine, nested
 
@@ -59,9 +63,16 @@ def test_c10_an_absent_output_limit_limits_nothing() -> None:
     assert called(asked, BARE).stopping.max_tokens == 2**32 - 1
 
 
-def test_max_tokens_zero_is_rejected() -> None:
-    with pytest.raises(InvalidRequestError, match="max_tokens is 0"):
-        called(nested("stop_conditions.max_tokens", 0))
+def test_a_migrated_request_may_want_nothing_but_its_end() -> None:
+    full = Limits(max_context_length=len(PROMPT))
+    asked = {"stop_conditions": {"max_tokens": 0, "min_tokens": 3}}
+    assert called(asked, engine(CAPABLE, limits=full)).stopping.max_tokens == 0
+
+
+def test_what_wants_nothing_but_its_end_gets_one_for_every_output() -> None:
+    of = msgspec.structs.replace(called(nested("sampling_options.n", 2)), stopping=Stopping(max_tokens=0))
+    ends = [(item.index, item.token_ids, item.finish_reason) for item in nothing_left(of)]
+    assert ends == [(0, [], FinishReason.LENGTH), (1, [], FinishReason.LENGTH)]
 
 
 @pytest.mark.parametrize(("least", "most"), [(3, 2), (41, None)])
