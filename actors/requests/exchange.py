@@ -57,6 +57,7 @@ class Exchange:
         self._encoder = _encoder(control)
         self._call_home: CallHomeConnection | None = None
         self._unsent = b""
+        self._dropped = False
         self._config = config
         self._answered = False
 
@@ -85,10 +86,10 @@ class Exchange:
             raise
         self._call_home = call_home
         self._dialling_is_over()
-        if call_home.open:
-            call_home.write(self._unsent)
-        else:
+        if self._dropped or not call_home.open:
             call_home.abandon()
+        else:
+            call_home.write(self._unsent)
 
     def opened(self, call: GenerationStream, trace: Mapping[str, str]) -> None:
         """The engine is about to hear of the request; its aborts will carry the same trace headers."""
@@ -126,6 +127,7 @@ class Exchange:
     def drop_frontend(self) -> None:
         """End the frontend's side without another frame: nobody reads it."""
         self.phase = Phase.ENDED
+        self._dropped = True
         if self._call_home is not None:
             self._call_home.abandon()
 

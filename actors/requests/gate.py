@@ -71,7 +71,8 @@ class RequestGate(Actor[GateMail]):
         await self._plane.connect()
         await self._listen(self._identity.endpoint)
         self.background(self._plane.serve(), name="request plane")
-        self._plane_changed(connected=True, detail="")
+        if self._plane.connected:  # else it says so itself, once it is
+            self._plane_changed(connected=True, detail="")
 
     async def on_message(self, message: GateMail) -> object:
         """Admit an arrival, or keep the books."""
@@ -92,13 +93,8 @@ class RequestGate(Actor[GateMail]):
         return None
 
     async def on_terminated(self, terminated: Terminated) -> None:
-        """A stream ended; what a crash left behind is ended here."""
-        name = terminated.address.name
-        exchange = self._exchanges[name]
-        if exchange.closed:
-            self._forget(name)
-        else:
-            self._crashed(name, str(terminated.cause))
+        """A stream ended."""
+        self._ended(terminated.address.name, str(terminated.cause))
 
     async def on_drain(self, drain: Drain) -> None:
         """Serve what still arrives in the grace period (none when idle), then let the streams end."""
@@ -114,8 +110,10 @@ class RequestGate(Actor[GateMail]):
             await self._until(lambda: not self._exchanges, drain.deadline)
 
     async def on_stop(self, cause: Cause) -> None:
-        """Close the plane; the streams are gone by now. Whoever still waits for something here is let go."""
+        """End what the streams, which are gone by now, have left behind; close the plane; let go whoever waits."""
         del cause
+        left_behind = {name: exchange for name, exchange in self._exchanges.items() if not exchange.closed}
+        await asyncio.gather(*(self._bury(name, exchange) for name, exchange in left_behind.items()))
         await self._plane.close()
         for _, waiter in self._waiters:
             _resolve(waiter, False)  # noqa: FBT003 - the future's value
@@ -155,23 +153,30 @@ class RequestGate(Actor[GateMail]):
         if limit is not None and len(self._exchanges) >= limit:
             self._count_refusal(control.id, f"{limit} requests in flight")
             await self._plane.acknowledge(arrival, f"Server overloaded: {limit} requests in flight".encode())
-        elif await self._plane.acknowledge(arrival, b""):
-            await self._open(arrival, control, body)
         else:
-            self.publish(StreamEnded(request_id=control.id, outcome=Outcome.FAILED, error="AcknowledgementLost"))
+            await self._accept(arrival, control, body)
 
     def _count_refusal(self, request_id: str, why: str) -> None:
         self.log.bind(request_id=request_id).warning("refused: {}", why)
         self.publish(StreamEnded(request_id=request_id, outcome=Outcome.REFUSED, error=OverloadedError.__name__))
 
-    async def _open(self, arrival: Arrival, control: ControlHeader, body: bytes) -> None:
+    async def _accept(self, arrival: Arrival, control: ControlHeader, body: bytes) -> None:
         context = self._context
         engine_id = f"{control.id}.{self._identity.instance_id & 0xFFFF:04x}-{next(self._attempts)}"
         name = engine_id.replace("/", "_")
+        # Entered before it is acknowledged: from then on somebody waits for its end, whatever happens here.
         exchange = self._exchanges[name] = Exchange(control, engine_id, context.client, context.config, self.clock)
         exchange.dialled.add_done_callback(lambda _: self._changed())
-        admitted = Admitted(control=control, body=body, trace=arrival.trace, engine=self._engine)
-        exposed = self._exposed.get(arrival.endpoint)
+        if await self._plane.acknowledge(arrival, b""):
+            admitted = Admitted(control=control, body=body, trace=arrival.trace, engine=self._engine)
+            await self._open(name, exchange, arrival.endpoint, admitted)
+        else:
+            self.publish(StreamEnded(request_id=control.id, outcome=Outcome.FAILED, error="AcknowledgementLost"))
+            self._forget(name)
+
+    async def _open(self, name: str, exchange: Exchange, endpoint: str, admitted: Admitted) -> None:
+        context = self._context
+        exposed = self._exposed.get(endpoint)
 
         def stream() -> RequestStream | ControlStream:
             if exposed is not None:
@@ -182,10 +187,14 @@ class RequestGate(Actor[GateMail]):
         try:
             await self.spawn(spec)
         except Exception as error:  # noqa: BLE001 - ends this request, and is counted as its failure
-            self._crashed(name, f"did not start: {error!r}")
+            self._ended(name, f"did not start: {error!r}")
 
-    def _crashed(self, name: str, how: str) -> None:
+    def _ended(self, name: str, how: str) -> None:
+        """A stream has ended both its ends, and told so, or it left that to its gate."""
         exchange = self._exchanges[name]
+        if exchange.closed:
+            self._forget(name)
+            return
         self.log.bind(request_id=exchange.request_id).error("its stream crashed: {}", how)
         self.background(self._bury(name, exchange), name=f"bury {name}")
 

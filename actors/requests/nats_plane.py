@@ -22,11 +22,26 @@ QUEUE_GROUP = "q"
 PING_INTERVAL = 10
 CONNECT_TIMEOUT = 2
 CLOSE_TIMEOUT = 2
+FLUSH_TIMEOUT = 10
 TRACE_HEADERS = ("traceparent", "tracestate")
 NO_ROOM = b"Server overloaded: too many requests wait to be looked at"
+FAILURES = (nats.errors.Error, OSError)  # TimeoutError is one of the latter
 UNLIMITED = -1  # the library drops beyond a limit without an answer; the gate's mailbox is the bound, and answers
 
 Deliver = Callable[[Arrival], bool]
+
+
+class OrderlyClient(Client):
+    """A client whose flush flushes.
+
+    The library's own writes its ping at once, past the commands that wait for another task to write them: what it
+    returns from may not have been said yet. By the first pong they have been, so the second one answers for them.
+    """
+
+    async def flush(self, timeout: int = FLUSH_TIMEOUT) -> None:
+        """Return once the server has taken in everything said so far."""
+        await super().flush(timeout)
+        await super().flush(timeout)
 
 
 class StateChanged(Protocol):
@@ -48,7 +63,7 @@ class NatsPlane:
         self._config = config
         self._name = name
         self._state_changed = state_changed
-        self._client = Client()
+        self._client = OrderlyClient()
         self._subscriptions: list[Subscription] = []
         self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.counters: Counter[str] = Counter()
@@ -71,6 +86,11 @@ class NatsPlane:
             closed_cb=self._on_closed,
         )
 
+    @property
+    def connected(self) -> bool:
+        """Whether the server would hear us now."""
+        return bool(self._client.is_connected)
+
     async def listen(self, endpoint: str, subject: str, deliver: Deliver) -> None:
         """Subscribe to the subject of an endpoint and return once the server knows it.
 
@@ -87,7 +107,7 @@ class NatsPlane:
         )
         try:
             await self._client.flush()
-        except (nats.errors.Error, TimeoutError) as error:
+        except FAILURES as error:
             logger.warning("request plane: {} is not listened to yet: {}", subject, error)
 
     async def serve(self) -> Never:
@@ -105,7 +125,7 @@ class NatsPlane:
         for subscription in self._subscriptions:
             try:
                 await subscription.drain()  # type: ignore[no-untyped-call]  # the library has no hint here
-            except nats.errors.Error as error:
+            except FAILURES as error:
                 logger.warning("request plane: could not unsubscribe: {}", error)
         self._subscriptions.clear()
 
@@ -113,7 +133,7 @@ class NatsPlane:
         """Answer a request; returns whether the answer is on its way."""
         try:
             await self._client.publish(arrival.reply, text)
-        except nats.errors.Error as error:
+        except FAILURES as error:
             self.counters["acknowledgement_lost"] += 1
             logger.warning("request plane: could not acknowledge a request: {}", error)
             return False
@@ -122,14 +142,17 @@ class NatsPlane:
     async def close(self) -> None:
         """Deliver what was received, flush acknowledgements, close; no further state change is told."""
         self._state_changed = _nobody
-        if self._client.is_connected:
+        if self.connected:
             try:
                 async with asyncio.timeout(CLOSE_TIMEOUT):
                     await self.stop_intake()
                     await self._client.flush(timeout=CLOSE_TIMEOUT)
-            except (nats.errors.Error, TimeoutError) as error:
+            except FAILURES as error:
                 logger.warning("request plane: could not flush before closing: {}", error)
-        await self._client.close()
+        try:
+            await self._client.close()
+        except FAILURES as error:
+            logger.warning("request plane: did not close in order: {}", error)
 
     async def _on_request(self, endpoint: str, deliver: Deliver, message: Msg) -> None:
         arrival = Arrival(endpoint, message.data, _trace(message), message.reply)

@@ -16,5 +16,5 @@ async def engine() -> AsyncIterator[ReferenceEngine]:
 
 @pytest.fixture
 async def backstage() -> AsyncIterator[Backstage]:
-    async with Backstage.set_up() as backstage:
+    async with Backstage.opened() as backstage:
         yield backstage

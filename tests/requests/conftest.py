@@ -31,7 +31,7 @@ async def ears() -> AsyncIterator[CallHomeServer]:
 
 @pytest.fixture
 async def streams(engine: ReferenceEngine, ears: CallHomeServer) -> AsyncIterator[Streams]:
-    async with Backstage.set_up() as backstage:
+    async with Backstage.opened() as backstage:
         await backstage.connect(engine.address, health_interval=NEVER)
         yield Streams(backstage, engine, ears)
 
@@ -45,7 +45,7 @@ async def raw(site: Site) -> AsyncIterator[RawFrontend]:
 @pytest.fixture
 async def gates(engine: ReferenceEngine, raw: RawFrontend, site: Site) -> AsyncIterator[GateStage]:
     """A gate that is not set up yet."""
-    async with Backstage.set_up() as backstage:
+    async with Backstage.opened() as backstage:
         backstage.probe.subscribe(PlaneState)
         await backstage.connect(engine.address, health_interval=NEVER)
         yield GateStage(backstage, engine, raw, NatsConfig(servers=(site.planes.nats_url,), reconnect_wait=0.05))

@@ -39,7 +39,7 @@ def firehose() -> Firehose:
 
 @pytest.fixture
 async def streams(firehose: Firehose) -> AsyncIterator[Streams]:
-    async with SmallEars() as ears, firehose.serve() as engine, Backstage.set_up() as backstage:
+    async with SmallEars() as ears, firehose.serve() as engine, Backstage.opened() as backstage:
         await backstage.connect(engine.endpoint, health_interval=NEVER)
         yield Streams(backstage, cast("Any", firehose), ears)
 

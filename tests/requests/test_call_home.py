@@ -13,7 +13,7 @@ from openengine_sidecar.messages.dynamo.control import PROLOGUE, CallHome, encod
 from tests.support.waiting import eventually
 from tests.support.wire import LOOPBACK, frame
 
-LARGE = bytes(32 * HIGH_WATER)
+LARGE = bytes(16 * HIGH_WATER)
 SOON = 0.05
 AMPLE = 10.0
 

@@ -47,13 +47,18 @@ class Backstage:
         self.client = EngineClient("unknown")
 
     @classmethod
+    async def set_up(cls, stage: Stage) -> Backstage:
+        """Everything but the engine's connection, on a stage that its owner ends."""
+        probe = await stage.probe()
+        probe.subscribe(*FACTS)
+        return cls(stage, probe)
+
+    @classmethod
     @asynccontextmanager
-    async def set_up(cls) -> AsyncIterator[Backstage]:
-        """A stage whose actors get the time they need for their sockets when they end, which a clock cannot see."""
+    async def opened(cls) -> AsyncIterator[Backstage]:
+        """The same with a stage whose actors get, when they end, the time for their sockets that no clock can see."""
         async with Stage() as stage:
-            probe = await stage.probe()
-            probe.subscribe(*FACTS)
-            backstage = cls(stage, probe)
+            backstage = await cls.set_up(stage)
             try:
                 yield backstage
             finally:
@@ -91,9 +96,9 @@ async def pass_time(
     """
 
     async def step() -> bool:
-        when = clock.next_timer
-        if not condition() and when is not None and when - clock.monotonic() <= leap:
-            await clock.advance_to_next_timer()
+        when, now = clock.next_timer, clock.monotonic()
+        if not condition() and when is not None and when - now <= leap:
+            await clock.advance(when - now)
         return condition()
 
     await eventually(step, what)
