@@ -78,7 +78,7 @@ async def test_a_decode_that_failed_before_it_took_the_session_lets_it_go(decode
 
 
 async def test_a_refused_decode_lets_its_session_go(decode: Pair) -> None:
-    subject = await decode.open(max_tokens=0)
+    subject = await decode.open(stop_conditions={"min_tokens": 10_000})
     told = await subject.ended()
     assert (told.error, told.kv) == ("InvalidRequestError", KvEnd.RELEASED)
     assert decode.sessions == {"created": 1, "released": 1}
