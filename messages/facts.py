@@ -114,6 +114,8 @@ class StreamEnded(msgspec.Struct, frozen=True, kw_only=True):
         ttft: seconds from acknowledgement to the first token, None without one.
         duration: seconds from acknowledgement to the end.
         gaps: between its tokens; None with fewer than two.
+        oddities: what the engine did that the contract forbids and that cost nothing, by name.
+        dropped: hints of the request that the engine does not know and that were left out.
     """
 
     request_id: str
@@ -129,6 +131,8 @@ class StreamEnded(msgspec.Struct, frozen=True, kw_only=True):
     ttft: float | None = None
     duration: float = 0.0
     gaps: TokenGaps | None = None
+    oddities: dict[str, int] = {}
+    dropped: tuple[str, ...] = ()
 
 
 class EventPlaneState(msgspec.Struct, frozen=True, kw_only=True):

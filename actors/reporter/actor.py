@@ -79,6 +79,8 @@ class Reporter(Actor[ReporterMail]):
         """Take a fact in."""
         if self._metrics is not None:
             self._metrics.observe(message)
+        if isinstance(message, StreamEnded) and message.rule:
+            self._book.strike(message.rule)
         if not isinstance(message, Counted) and self._book.apply(message):
             self._say_readiness()
 

@@ -136,6 +136,12 @@ class OwnFamilies(_Families):
         self.violations = self._many(
             Counter, OWN + "protocol_violations", "Rules of the contract that the engine broke.", "rule"
         )
+        self.oddities = self._many(
+            Counter, OWN + "protocol_oddities", "What the contract forbids and what cost no request.", "rule"
+        )
+        self.dropped_hints = self._many(
+            Counter, OWN + "dropped_hints", "Hints left out because the engine does not know them.", "hint"
+        )
 
     def _handoffs(self) -> None:
         self.kv_sessions = self._many(

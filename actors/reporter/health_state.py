@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from openengine_sidecar.messages.engine.control import HealthState as EngineState
@@ -23,14 +24,20 @@ HealthFact = EngineUp | EngineDown | EngineHealth | PlaneState | Registered | Wi
 Wall = Callable[[], datetime]
 LONGEST_REASON = 500
 MOST_ENGINE_CHECKS = 32
+STRIKES = 3
+STRIKE_WINDOW = timedelta(seconds=60)
 
 
 class State(StrEnum):
-    """State of one check, and of the whole. WAITING: nothing is wrong with it, it cannot be done without the engine."""
+    """State of one check, and of the whole.
+
+    WAITING: nothing is wrong with it, it cannot be done without the engine. DEGRADED: shown, and judged by nobody.
+    """
 
     READY = "ready"
     NOT_READY = "notready"
     WAITING = "waiting"
+    DEGRADED = "degraded"
 
 
 class Check(StrEnum):
@@ -86,6 +93,7 @@ class HealthBook:
         self._stopping = ""
         self._engine_checks: dict[str, CheckStatus] = {}
         self._extras: dict[str, CheckStatus] = {}
+        self._strikes: deque[tuple[datetime, str]] = deque(maxlen=STRIKES)
         self._checks: dict[Check, CheckStatus] = {}
         self._refresh()
 
@@ -115,6 +123,10 @@ class HealthBook:
         self._refresh()
         return self.ready != before
 
+    def strike(self, rule: str) -> None:
+        """The engine broke a rule of the contract; a repeat offender is shown as degraded, and goes on serving."""
+        self._strikes.append((self._now(), rule))
+
     def stopping(self, reason: str) -> None:
         """Mark the process as on its way out."""
         self._stopping = reason
@@ -132,8 +144,17 @@ class HealthBook:
         return HealthReport(
             ready=self.ready,
             endpoint_ready=all(status.state is State.READY for status in self._checks.values()),
-            checks={check.value: self._checks[check] for check in Check} | self._engine_checks | self._extras,
+            checks={check.value: self._checks[check] for check in Check}
+            | self._engine_checks
+            | self._contract()
+            | self._extras,
         )
+
+    def _contract(self) -> dict[str, CheckStatus]:
+        if len(self._strikes) < STRIKES or self._now() - self._strikes[0][0] > STRIKE_WINDOW:
+            return {}
+        why = f"broke the contract {STRIKES} times within {STRIKE_WINDOW.seconds} s, last: {self._strikes[-1][1]}"
+        return {"engine/contract": CheckStatus(State.DEGRADED, self._strikes[0][0], why)}
 
     def _hear_engine(self, fact: EngineHealth) -> None:
         missed = f"{fact.misses} polls in a row without an answer" if fact.misses else ""

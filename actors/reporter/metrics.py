@@ -92,6 +92,10 @@ class Metrics:
             self._own.decode_holds(fact.hold.value).inc()
         if fact.rule:
             self._own.violations(fact.rule).inc()
+        for rule, times in fact.oddities.items():
+            self._own.oddities(rule).inc(times)
+        for hint in fact.dropped:
+            self._own.dropped_hints(hint).inc()
         if fact.error:
             self._failed(fact)
         self._tokens(fact)

@@ -97,6 +97,7 @@ class RequestStream(Actor[Never]):
         self._cancelled: str | None = None
         self._error: RequestError | None = None
         self._told = False
+        self._dropped: tuple[str, ...] = ()
         self._accepted_at = 0.0
         self._first_token_at: float | None = None
         self._tokens = 0
@@ -204,6 +205,7 @@ class RequestStream(Actor[Never]):
             config=self._context.config,
             trace=self._admitted.trace,
         )
+        self._dropped = translation.dropped
         for hint in translation.dropped:
             self.log.info("hint {} dropped: the engine does not know it", hint)
         return translation
@@ -320,6 +322,8 @@ class RequestStream(Actor[Never]):
                 hold=exchange.engine.hold,
                 ttft=self._first_token_at - self._accepted_at if self._first_token_at is not None else None,
                 duration=now - self._accepted_at,
+                oddities=dict(rules.oddities) if rules is not None else {},
+                dropped=self._dropped,
                 gaps=self._gaps.gaps,
             )
         )

@@ -200,3 +200,19 @@ def test_what_serves_beside_the_requests_is_shown_and_not_judged(wall: Wall) -> 
     assert checks["extras/kv_events/0"].since == START + timedelta(seconds=5)
     assert checks["extras/event_plane"].since == START
     assert health.report().endpoint_ready
+
+
+def test_three_strikes_in_a_window_degrade_what_is_reported_and_nothing_else() -> None:
+    wall = Wall()
+    health = book(wall, *EVERYTHING)
+    for _ in range(2):
+        health.strike("no_terminal")
+        wall.advance(10)
+    assert "engine/contract" not in health.report().checks
+    health.strike("wrong_request_id")
+    report = health.report()
+    assert report.checks["engine/contract"].state is State.DEGRADED
+    assert "wrong_request_id" in report.checks["engine/contract"].why
+    assert report.ready
+    wall.advance(50)
+    assert "engine/contract" not in health.report().checks

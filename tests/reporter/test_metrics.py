@@ -56,6 +56,13 @@ def test_a_finished_request_counts_under_dynamos_names_and_ours(metrics: Metrics
     assert values["openengine_sidecar_seconds_per_output_token_sum",] == 0.5
 
 
+def test_oddities_and_dropped_hints_are_counted_by_name(metrics: Metrics) -> None:
+    metrics.observe(ended(oddities={"trailing_status": 2}, dropped=("priority",)))
+    values = scrape(metrics)
+    assert values["openengine_sidecar_protocol_oddities_total", "trailing_status"] == 2
+    assert values["openengine_sidecar_dropped_hints_total", "priority"] == 1
+
+
 @pytest.mark.parametrize("end", list(KvEnd))
 def test_the_kv_of_halves_is_counted_by_its_end(metrics: Metrics, end: KvEnd) -> None:
     metrics.observe(ended(kv=end))
