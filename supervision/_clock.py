@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -43,7 +44,9 @@ class LoopClock:
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._loop = loop if loop is not None else asyncio.get_running_loop()
-        self.monotonic = self._loop.time
+        # asyncio's own loops tell this time, too, only in more words.
+        ordinary = isinstance(self._loop, asyncio.BaseEventLoop) and type(self._loop).time is asyncio.BaseEventLoop.time
+        self.monotonic = time.monotonic if ordinary else self._loop.time
 
     def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> TimerHandle:
         """Call `callback(*args)` at `when`; see `Clock.call_at`."""

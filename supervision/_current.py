@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import threading
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from openengine_sidecar.supervision._host import Host
 
-_HOST: ContextVar[Host | None] = ContextVar("openengine_sidecar_actor", default=None)
+MARK: Final[ContextVar[Host | None]] = ContextVar("openengine_sidecar_actor", default=None)
+"""Whose context this is. Without a mark no actor runs here; hot paths ask that first."""
 
 
 def enter(host: Host) -> None:
     """Mark this task's, or this thread's, context as the host's."""
-    _HOST.set(host)
+    MARK.set(host)
 
 
 def current_host() -> Host | None:
@@ -22,7 +23,7 @@ def current_host() -> Host | None:
 
     Tasks inherit the context of whoever started them, so the mark alone proves nothing.
     """
-    host = _HOST.get()
+    host = MARK.get()
     return host if host is not None and host.is_current() else None
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from openengine_sidecar.supervision._counters import Count
 from openengine_sidecar.supervision._dead_letters import DeadReason
 from openengine_sidecar.supervision._future import AskFuture
-from openengine_sidecar.supervision._inbox import Envelope, Tick
+from openengine_sidecar.supervision._inbox import Envelope, Letter, Tick
 from openengine_sidecar.supervision._tracing import log_message
 from openengine_sidecar.supervision.errors import ActorGoneError, UnknownMessageError
 
@@ -22,14 +22,14 @@ PROMISES: tuple[type[Any], ...] = (asyncio.Future, concurrent.futures.Future, As
 Promise = asyncio.Future[Any] | concurrent.futures.Future[Any] | AskFuture[Any]
 
 
-def unwrap(host: Host, item: Any) -> Envelope | None:
+def unwrap(host: Host, item: Any) -> Letter | None:
     """Turn what came out of the mailbox into an envelope to handle; None if it is not to be handled."""
     if isinstance(item, Tick):
         if host.timers.get(item.key) is not item:
             return None
         del host.timers[item.key]
         item = item.message
-    letter = item if isinstance(item, Envelope) else Envelope(item)
+    letter: Letter = item if isinstance(item, (Envelope, AskFuture)) else Envelope(item)
     reply = letter.reply
     if reply is not None and (reply.done or reply.deadline <= host.system.clock.monotonic()):
         host.system.counters.add(Count.EXPIRED_ASKS)
@@ -46,7 +46,7 @@ def unwrap(host: Host, item: Any) -> Envelope | None:
     return letter
 
 
-def answer(host: Host, letter: Envelope, result: object) -> None:
+def answer(host: Host, letter: Letter, result: object) -> None:
     """Give the asker the handler's result, or once it is there what the returned future brings."""
     reply = letter.reply
     if reply is None or letter.postponed:
@@ -57,7 +57,7 @@ def answer(host: Host, letter: Envelope, result: object) -> None:
         reply.answer(result)
 
 
-def refuse(host: Host, letter: Envelope, error: BaseException) -> None:
+def refuse(host: Host, letter: Letter, error: BaseException) -> None:
     """The handler failed: the asker hears of it too, and is never left waiting."""
     if letter.reply is None:
         return
@@ -81,7 +81,7 @@ def _is_promise(result: object) -> TypeGuard[Promise]:
     return isinstance(result, PROMISES)
 
 
-def _refuse_unknown(host: Host, letter: Envelope) -> None:
+def _refuse_unknown(host: Host, letter: Letter) -> None:
     if letter.reply is not None:
         letter.reply.fail(UnknownMessageError(host.cell.path, type(letter.message).__name__))
         letter = Envelope(letter.message, letter.sender)

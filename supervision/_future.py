@@ -8,17 +8,19 @@ import sys
 import threading
 from collections.abc import Callable, Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pykka
 
 from openengine_sidecar.supervision._clock import INFINITY, TimerHandle
 from openengine_sidecar.supervision._counters import Count
-from openengine_sidecar.supervision._current import Nap, current_host
+from openengine_sidecar.supervision._current import MARK, Nap, current_host
 from openengine_sidecar.supervision.errors import AskTimeoutError, BlockingCallError, ThreadCancelledError
 
 if TYPE_CHECKING:
     from openengine_sidecar.supervision._cell import Cell
+    from openengine_sidecar.supervision._host import Host
+    from openengine_sidecar.supervision._ref import Ref
 
 T = TypeVar("T")
 
@@ -38,9 +40,12 @@ def refuse_to_block(what: str) -> None:
 
 
 class AskFuture(pykka.Future[T]):
-    """A pykka future with a real `await`, a deadline, and exactly one outcome.
+    """A pykka future with a real `await`, a deadline, and exactly one outcome. It carries its ask through the mailbox.
 
     Attributes:
+        message: what is asked.
+        sender: which actor asks, None elsewhere.
+        postponed: whether the callee has put the ask aside.
         target: who is asked, None where plain pykka asks.
         deferred: whether the handler has returned, and the reply comes by itself.
         timeout: seconds that the asker is willing to wait, `INFINITY` where plain pykka asks.
@@ -58,19 +63,28 @@ class AskFuture(pykka.Future[T]):
     _armed = False
     _expected = False
     target: Cell | None = None
+    message: object = None
+    sender: Ref[Any] | None = None
+    postponed = False
     deferred = False
     deadline = INFINITY
     timeout = INFINITY
 
-    def __init__(self, target: Cell | None = None, timeout: float = INFINITY) -> None:
+    def __init__(self, target: Cell | None = None, message: object = None, timeout: float = INFINITY) -> None:
         self._open = threading.Lock()
         if target is not None:
             self.target = target
+            self.message = message
             self.timeout = timeout
-            self.deadline = target.system.clock.monotonic() + timeout
+            self.deadline = target.system.now() + timeout
 
     def __repr__(self) -> str:
         return f"<AskFuture {'done' if self._done else 'pending'}>"
+
+    @property
+    def reply(self) -> Self:
+        """What the callee answers to."""
+        return self
 
     @property
     def done(self) -> bool:
@@ -168,22 +182,31 @@ class AskFuture(pykka.Future[T]):
 
     def __await__(self) -> Generator[None, None, T]:
         if not self._done:
-            host, target = current_host(), self.target
+            host = current_host() if MARK.get() is not None else None
             if host is not None:
-                host.asking = self
-            try:
-                callee = target.host if target is not None else None
+                yield from self._wait_as(host)
+            else:
+                callee = self.target.host if self.target is not None else None
                 if callee is not None and callee.parked:
                     callee.handle_now(self)
                 if not self.done:
-                    if host is not None:
-                        host.refuse_deadlock()
                     yield from self._new_waiter()
-            finally:
-                if host is not None:
-                    host.asking = None
-        outcome: T = self._outcome()
-        return outcome
+        if self._error is not None:
+            raise self._error
+        value: T = self._value
+        return value
+
+    def _wait_as(self, host: Host) -> Generator[None, None, None]:
+        host.asking = self
+        try:
+            callee = self.target.host if self.target is not None else None
+            if callee is not None and callee.parked:
+                callee.handle_now(self)
+            if not self._done:
+                host.refuse_deadlock()
+                yield from self._new_waiter()
+        finally:
+            host.asking = None
 
     def _block(self, timeout: float | None) -> None:
         nap, host = Nap(), current_host()

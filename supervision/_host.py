@@ -38,7 +38,7 @@ from openengine_sidecar.supervision._clock import INFINITY, within
 from openengine_sidecar.supervision._counters import Count
 from openengine_sidecar.supervision._current import enter
 from openengine_sidecar.supervision._future import AskFuture
-from openengine_sidecar.supervision._inbox import Envelope, Tick
+from openengine_sidecar.supervision._inbox import Letter, Tick
 from openengine_sidecar.supervision._pykka_inbox import PykkaInbox
 from openengine_sidecar.supervision._spec import Shutdown
 from openengine_sidecar.supervision._stash import unstash
@@ -76,7 +76,7 @@ class Host(pykka.Actor, abc.ABC):
         parked: whether its task waits for mail, so that an asker may switch to it directly.
         stop_by: when its children, too, have to be gone.
         asking: the reply its hook or handler waits for at the moment.
-        letter: the envelope being handled, None for a plain tell.
+        letter: the letter being handled, None for a plain tell.
         handle: what messages are given to, on_message unless the actor became something else.
         resumes: errors of a handler that do not end this life.
         stashed: messages put aside.
@@ -95,7 +95,7 @@ class Host(pykka.Actor, abc.ABC):
     draining: Drain | None = None
     stop_by = INFINITY
     asking: AskFuture[Any] | None = None
-    letter: Envelope | None = None
+    letter: Letter | None = None
     task: asyncio.Task[Cause]
     _readiness: asyncio.Future[None] | None = None
     _drained: asyncio.Future[None] | None = None

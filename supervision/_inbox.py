@@ -15,6 +15,7 @@ from openengine_sidecar.messages.signals import Signal, Terminated
 from openengine_sidecar.supervision._clock import TimerHandle
 from openengine_sidecar.supervision._counters import Count
 from openengine_sidecar.supervision._dead_letters import DeadLetter, DeadReason
+from openengine_sidecar.supervision._future import AskFuture
 from openengine_sidecar.supervision._spec import Mailbox, Overflow
 from openengine_sidecar.supervision.errors import ActorGoneError, MailboxFullError
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     import asyncio
 
     from openengine_sidecar.supervision._cell import Cell
-    from openengine_sidecar.supervision._future import AskFuture
     from openengine_sidecar.supervision._ref import Ref
     from openengine_sidecar.supervision._system import ActorSystem
 
@@ -30,15 +30,19 @@ CLOSED: Final = -1
 
 
 class Envelope:
-    """A message with what it needs beyond itself; a plain `tell` travels without one."""
+    """A message told, with its sender. A plain tell travels without one, and an ask is its own."""
 
-    __slots__ = ("message", "postponed", "reply", "sender")
+    __slots__ = ("message", "postponed", "sender")
 
-    def __init__(self, message: object, sender: Ref[Any] | None = None, reply: AskFuture[Any] | None = None) -> None:
+    reply = None
+
+    def __init__(self, message: object, sender: Ref[Any] | None = None) -> None:
         self.message = message
         self.sender = sender
-        self.reply = reply
         self.postponed = False
+
+
+Letter = Envelope | AskFuture[Any]
 
 
 class Tick:
@@ -99,7 +103,7 @@ class Inbox:
         self.path = path
         self.mailbox = mailbox
         self.mail: deque[Any] = deque()
-        self.signals: deque[Signal | Notice] = deque()
+        self.signals: list[Signal | Notice] = []  # short, and cheap while empty
         self.limit = 0
 
     @property
@@ -108,7 +112,7 @@ class Inbox:
         return max(self.limit, 0)
 
     def put(self, item: Any) -> None:
-        """Take a message, an `Envelope` or a foreign envelope in; any thread, never blocks.
+        """Take a message or a letter in; any thread, never blocks.
 
         Raises:
             MailboxFullError: the mailbox is full, its policy is to refuse and nobody waits for a reply.
@@ -176,10 +180,10 @@ class Inbox:
         if isinstance(item, Tick):
             return
         sender = None
+        if isinstance(item, AskFuture):
+            item.fail(self._why_not(reason))
+            return
         if isinstance(item, Envelope):
-            if item.reply is not None:
-                item.reply.fail(self._why_not(reason))
-                return
             sender, item = item.sender, item.message
         system = self.system
         sender_path = sender.path if sender is not None else None
@@ -224,6 +228,6 @@ class Inbox:
 
     def _reject(self, item: Any) -> None:
         error = MailboxFullError(self.path, self.mailbox.capacity)
-        if not isinstance(item, Envelope) or item.reply is None:
+        if not isinstance(item, AskFuture):
             raise error
-        item.reply.fail(error)
+        item.fail(error)

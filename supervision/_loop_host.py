@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from openengine_sidecar.messages.signals import Cancel, Cause, CauseKind, Drain, Signal, Stop, Terminated
 from openengine_sidecar.supervision._delivery import PROMISES, answer, refuse, unwrap
 from openengine_sidecar.supervision._host import Host
-from openengine_sidecar.supervision._inbox import Envelope, Notice
+from openengine_sidecar.supervision._inbox import Letter, Notice
 from openengine_sidecar.supervision._switch import Continued, begin
 from openengine_sidecar.supervision._watch import heard
 
@@ -26,7 +26,7 @@ class LoopHost(Host):
 
     actor: Actor[Any]
     _half_started: Continued | None = None
-    _switched: tuple[Continued, Envelope] | None = None
+    _switched: tuple[Continued, Letter] | None = None
     _crash: BaseException | None = None
 
     async def enter(self) -> None:
@@ -65,15 +65,17 @@ class LoopHost(Host):
         burst = left = self.system.burst
         while not self.over:
             if signals:
-                cause = await self._on_signal(signals.popleft())
+                cause = await self._on_signal(signals.pop(0))
                 if cause is not None:
                     return cause
                 continue
-            try:
-                item = mail.popleft()
-            except IndexError:
+            if not mail:
                 await self._rest()
                 left = burst
+                continue
+            try:
+                item = mail.popleft()
+            except IndexError:  # a thread made room meanwhile
                 continue
             try:
                 if type(item) in self.known:
@@ -143,36 +145,35 @@ class LoopHost(Host):
         mail = cell.mail
         if len(mail) != 1 or cell.signals or get_ident() != system.thread or not system.may_switch():
             return
-        letter = mail[0]
-        if type(letter) is not Envelope or letter.reply is not reply:
+        if mail[0] is not reply:
             return
         mail.popleft()
-        if type(letter.message) not in self.known and unwrap(self, letter) is None:
+        if type(reply.message) not in self.known and unwrap(self, reply) is None:
             return
         self.parked = False
-        self.letter = letter
-        handler = self.handle(letter.message)
+        self.letter = reply
+        handler = self.handle(reply.message)
         try:
             pending = begin(self, handler)
         except StopIteration as stop:
             self.letter = None
             self.parked = True
-            if letter.postponed or isinstance(stop.value, PROMISES):
-                answer(self, letter, stop.value)
+            if reply.postponed or isinstance(stop.value, PROMISES):
+                answer(self, reply, stop.value)
             else:
                 reply.answer(stop.value)
         except BaseException as error:  # noqa: BLE001 - raised again by the pump, which is about to wake up
             self.letter = None
-            refuse(self, letter, error)
+            refuse(self, reply, error)
             if isinstance(error, self.resumes):
                 self.parked = True
                 self.resume(error)
             else:
                 self._crash = error
         else:
-            self._switched = Continued(handler, pending), letter
+            self._switched = Continued(handler, pending), reply
 
-    async def _finish_switched(self, handler: Continued, letter: Envelope) -> None:
+    async def _finish_switched(self, handler: Continued, letter: Letter) -> None:
         try:
             result = await handler
         except BaseException as error:

@@ -9,7 +9,6 @@ from pykka.messages import _ActorStop  # pyright: ignore[reportPrivateUsage] # w
 
 from openengine_sidecar.messages.signals import Cause, Stop
 from openengine_sidecar.supervision._future import AskFuture
-from openengine_sidecar.supervision._inbox import Envelope
 
 if TYPE_CHECKING:
     from openengine_sidecar.supervision._cell import Cell
@@ -32,7 +31,9 @@ class PykkaInbox:
         """Take a message in; a stop overtakes the others here."""
         reply = envelope.reply_to
         if not isinstance(envelope.message, _ActorStop):
-            self._cell.put(Envelope(envelope.message, None, reply))
+            if reply is not None:
+                reply.message = envelope.message
+            self._cell.put(envelope.message if reply is None else reply)
             return
         self._cell.post(Stop())
         if reply is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from openengine_sidecar.messages.signals import Cancel, Cause, Drain
 from openengine_sidecar.supervision._clock import within
-from openengine_sidecar.supervision._current import current_host
+from openengine_sidecar.supervision._current import MARK, current_host
 from openengine_sidecar.supervision._future import AskFuture
 from openengine_sidecar.supervision._inbox import Envelope
 from openengine_sidecar.supervision.errors import AskDeadlockError, AskTimeoutError
@@ -101,15 +101,16 @@ class Ref(Generic[M_contra]):
         cell = self._cell
         if cell.limit < 0:
             cell = self.resolve()
-        host = current_host()
+        host = current_host() if MARK.get() is not None else None
         if host is not None and host is cell.host:
             raise AskDeadlockError((cell.path, cell.path))
-        reply: AskFuture[Any] = AskFuture(cell, timeout)
-        letter = Envelope(message, None if host is None else host.cell.ref, reply)
+        reply: AskFuture[Any] = AskFuture(cell, message, timeout)
+        if host is not None:
+            reply.sender = host.cell.ref
         if len(cell.mail) >= cell.limit:
-            cell.put(letter)
+            cell.put(reply)
             return reply
-        cell.mail.append(letter)
+        cell.mail.append(reply)
         if cell.waiter is not None:
             cell.wake()
         elif cell.limit < 0:

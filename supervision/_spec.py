@@ -143,8 +143,7 @@ class BudgetWindow:
         return len(incidents) <= self._budget.max_restarts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildSpec:
+class ChildSpec(msgspec.Struct, frozen=True, kw_only=True):  # no dataclass: pools make one for every child
     """Everything a parent needs to know about a child.
 
     Attributes:

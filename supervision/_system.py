@@ -64,13 +64,14 @@ class ActorSystem:
         self.loop = asyncio.get_running_loop()
         self.thread = get_ident()
         self.clock: Clock = clock if clock is not None else LoopClock(self.loop)
+        self.now = self.clock.monotonic
         self.random = random.Random(seed)  # noqa: S311 - jitter, not secrets
         self.create_waiter = self.loop.create_future if scheduler is None else scheduler.create_waiter
         self.burst = BURST if scheduler is None else scheduler.burst
         self.pause = _pause if scheduler is None else partial(_draw, scheduler)
         self.direct = scheduler is None
         self.depth = 0
-        self._switches = self.burst
+        self.switches = self.burst
         self.facts = Facts(self)
         self.dead_letters = DeadLetters()
         self.counters = Counters()
@@ -194,13 +195,11 @@ class ActorSystem:
         return self._cells.get(cell.path, cell)
 
     def may_switch(self) -> bool:
-        """Whether an asker may switch to its callee directly; now and then not, so that others run."""
-        if self.depth >= MAX_DEPTH:
-            return False
-        self._switches -= 1
-        if self._switches:
+        """Whether somebody may switch to an actor directly; now and then not, so that others run."""
+        if self.switches and self.depth < MAX_DEPTH:
+            self.switches -= 1
             return True
-        self._switches = self.burst
+        self.switches = self.burst
         return False
 
     def run_on_loop(self, call: Callable[..., object], *args: Any) -> None:

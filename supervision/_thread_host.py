@@ -163,13 +163,13 @@ class ThreadHost(Host, pykka.ThreadingActor):  # type: ignore[misc] # _create_ac
             if self._between:
                 self._between.popleft().run(self.system)
             elif signals:
-                cause = self._on_signal(signals.popleft())
+                cause = self._on_signal(signals.pop(0))
                 if cause is not None:
                     return cause
             elif not mail:
                 self._sleep()
             else:
-                self._handle(mail.popleft())
+                self._handle(mail)
         return self.verdict or self.outcome
 
     def _sleep(self) -> None:
@@ -182,7 +182,11 @@ class ThreadHost(Host, pykka.ThreadingActor):  # type: ignore[misc] # _create_ac
         if not self.over:
             inbox.waiter = None
 
-    def _handle(self, item: Any) -> None:
+    def _handle(self, mail: deque[Any]) -> None:
+        try:
+            item = mail.popleft()
+        except IndexError:  # another thread made room meanwhile
+            return
         try:
             if type(item) in self.known:
                 self.handle(item)

@@ -12,7 +12,7 @@ from openengine_sidecar.messages.signals import Cause, Signal
 
 if TYPE_CHECKING:
     from openengine_sidecar.supervision._cell import Cell
-    from openengine_sidecar.supervision._inbox import Envelope
+    from openengine_sidecar.supervision._inbox import Letter
 
 KEPT: Final = 1024
 
@@ -70,7 +70,7 @@ class FailureLog:
         return False
 
 
-def log_message(cell: Cell, letter: Envelope) -> None:
+def log_message(cell: Cell, letter: Letter) -> None:
     """Say that a traced actor is about to handle a message."""
     sender = f" from {letter.sender.path}" if letter.sender is not None else ""
     kind = "asked" if letter.reply is not None else "told"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import itertools
 from collections.abc import Callable
 from typing import Any
+
+import msgspec
 
 from openengine_sidecar.messages.signals import Cause
 from openengine_sidecar.supervision._behaviour import Behaviour
@@ -29,7 +30,7 @@ def crash_at(spec: ChildSpec, n: int, error: Callable[[], BaseException] = Injec
     def factory() -> Behaviour[Any]:
         return _sabotaged(spec.factory(), strikes, error)
 
-    return dataclasses.replace(spec, factory=factory)
+    return msgspec.structs.replace(spec, factory=factory)
 
 
 def crash_now(system: ActorSystem, path: str, error: BaseException | None = None) -> None:
