@@ -110,13 +110,11 @@ class RequestGate(Actor[GateMail]):
             await self._until(lambda: not self._exchanges, drain.deadline)
 
     async def on_stop(self, cause: Cause) -> None:
-        """End what the streams, which are gone by now, have left behind; close the plane; let go whoever waits."""
+        """End what the streams, which are gone by now, have left behind, and close the plane."""
         del cause
         left_behind = {name: exchange for name, exchange in self._exchanges.items() if not exchange.closed}
         await asyncio.gather(*(self._bury(name, exchange) for name, exchange in left_behind.items()))
         await self._plane.close()
-        for _, waiter in self._waiters:
-            _resolve(waiter, False)  # noqa: FBT003 - the future's value
 
     async def _listen(self, name: str) -> None:
         endpoint = EndpointId(self._identity.namespace, self._identity.component, name)

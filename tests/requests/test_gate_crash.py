@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Any
 
 import msgspec
 import pytest
@@ -62,6 +63,46 @@ async def test_a_stream_that_is_killed_while_it_ends_is_buried_by_the_gate(gates
     assert len(caller.errors) == 1
     assert [(end.outcome, end.aborts) for end in gates.told(caller)] == [(Outcome.FAILED, 1)]
     assert gates.engine.stats.calls["Abort"] == 1
+
+
+async def test_what_a_gate_was_burying_when_it_crashed_is_buried_all_the_same(gates: GateStage) -> None:
+    await gates.set_up()
+    [caller] = await gates.flowing()
+    gates.engine.core.faults.play(["rpc:Abort,delay=500"])
+    [path] = gates.streams()
+    crash(gates, path)
+    await eventually(lambda: gates.engine.stats.calls["Abort"], "it aborts on its way out")
+    host = gates.backstage.stage.system.host_at(path)
+    assert host is not None
+    host.kill()
+    await eventually(lambda: not gates.streams(), "the stream is gone")
+    crash(gates)
+    await back(gates)
+    await caller.closed.wait()
+    assert caller.ended_once
+    assert len(caller.errors) == 1
+    await eventually(lambda: gates.told(caller), "told")
+    assert [(end.outcome, end.aborts) for end in gates.told(caller)] == [(Outcome.FAILED, 1)]
+
+
+async def test_a_request_acknowledged_in_the_moment_of_a_crash_is_answered(gates: GateStage) -> None:
+    await gates.set_up()
+    acknowledge, held = gates.gate._plane.acknowledge, Gate()
+
+    async def slowly(*args: Any) -> bool:
+        said: bool = await acknowledge(*args)
+        await held.passage()
+        return said
+
+    gates.gate._plane.acknowledge = slowly
+    caller = await gates.accepted()
+    await held.reached()
+    crash(gates)
+    await caller.closed.wait()
+    assert caller.ended_once
+    assert [error["error_type"] for error in caller.errors] == [{"Backend": "Disconnected"}]
+    await back(gates)
+    assert [end.outcome for end in gates.told(caller)] == [Outcome.FAILED]
 
 
 async def test_a_stream_that_cannot_start_is_ended(gates: GateStage, monkeypatch: pytest.MonkeyPatch) -> None:
