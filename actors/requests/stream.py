@@ -144,7 +144,8 @@ class RequestStream(Actor[Never]):
             await self._serve()
         except RequestError as error:
             if self._cancelled is None:
-                self.log.log("INFO" if error.client_fault else "WARNING", "{}: {}", type(error).__name__, error)
+                wish = "" if error.retry_after_ms is None else f" (the engine asks to wait {error.retry_after_ms} ms)"
+                self.log.log("INFO" if error.client_fault else "WARNING", "{}: {}{}", type(error).__name__, error, wish)
                 self._error = error
                 self._exchange.send_error(error)
                 self._exchange.engine.start_abort(still_read=False)
