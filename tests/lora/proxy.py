@@ -9,7 +9,7 @@ import threading
 from contextlib import suppress
 from typing import Self
 
-_RANGE = re.compile(rb"^GET (\S+) .*?^range: bytes=(\d+)-", re.IGNORECASE | re.MULTILINE | re.DOTALL)
+_RANGE = re.compile(rb"GET (\S+) .*^range: bytes=(\d+)-", re.IGNORECASE | re.MULTILINE | re.DOTALL)
 _CHUNK = 16 * 1024
 
 
@@ -27,7 +27,7 @@ class CuttingProxy:
         self.cuts: list[int] = []
         self.reset = False
         self._target = target
-        self._asked = bytearray()
+        self._asked: list[bytearray] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._threads: list[threading.Thread] = []
 
@@ -41,7 +41,9 @@ class CuttingProxy:
 
     def reads(self, name: str) -> list[int]:
         """The offsets from which a file was asked for, in order."""
-        return [int(start) for path, start in _RANGE.findall(bytes(self._asked)) if path.decode().endswith(name)]
+        heads = [head for asked in self._asked for head in bytes(asked).split(b"\r\n\r\n")]
+        ranges = [found.groups() for found in map(_RANGE.match, heads) if found is not None]
+        return [int(start) for path, start in ranges if path.decode().endswith(name)]
 
     def __enter__(self) -> Self:
         self._spawn(self._accept)
@@ -71,6 +73,7 @@ class CuttingProxy:
                 return
             server = socket.create_connection(("127.0.0.1", self._target))
             asked = bytearray()
+            self._asked.append(asked)
             self._spawn(self._forward, client, server, asked)
             self._spawn(self._answer, server, client, asked)
 
@@ -78,7 +81,6 @@ class CuttingProxy:
         with suppress(OSError):
             while data := client.recv(_CHUNK):
                 asked += data
-                self._asked += data
                 server.sendall(data)
             server.shutdown(socket.SHUT_WR)
 
