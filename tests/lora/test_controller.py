@@ -92,6 +92,7 @@ async def test_c51_what_the_engine_holds_is_adopted_by_the_next_life(scene: Scen
     assert scene.engine.stats.calls["LoadLora"] == 1
 
 
+@pytest.mark.long  # seen to miss a record once on a busy machine
 async def test_records_come_back_with_the_worker(scene: Scene) -> None:
     await scene.load("a")
     scene.withdraw()
