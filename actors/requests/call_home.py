@@ -32,6 +32,7 @@ class CallHomeConnection(asyncio.Protocol):
         self._closed = asyncio.get_running_loop().create_future()
         self._open = True
         self._held_back = True
+        self._left_at_once = True
         self._whole = True
 
     @classmethod
@@ -59,6 +60,7 @@ class CallHomeConnection(asyncio.Protocol):
         """Queue frames; dropped once the frontend is gone (its request is over)."""
         if self._open:
             self._transport.write(frames)
+            self._left_at_once = self._transport.get_write_buffer_size() == 0
         else:
             self._whole = False
 
@@ -130,7 +132,7 @@ class CallHomeConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone; before the end that means the client is, too."""
-        self._whole = self._whole and exc is None
+        self._whole = self._whole and (exc is None or self._left_at_once)
         self.let_go()
         if not self._closed.done():
             self._closed.set_result(None)

@@ -14,6 +14,7 @@ from openengine_sidecar.launch.engine.core import Core
 from openengine_sidecar.launch.engine.faults import Fault, Scene
 from openengine_sidecar.launch.engine.plan import Plan
 from openengine_sidecar.launch.engine.requests import ActiveRequest
+from openengine_sidecar.launch.engine.roles.prefill import HANDED_OUT
 from openengine_sidecar.launch.engine.stats import Received
 from openengine_sidecar.launch.engine.status import StatusError, draining, starting
 from openengine_sidecar.proto.rev2 import error_pb2, generation_pb2
@@ -98,7 +99,7 @@ class _Watch:
         elif kind == "finished":
             self._end(_reason(event.finished.reason), 1)
         elif kind == "prefill_ready":
-            self._end("handoff", self._open)
+            self._end(HANDED_OUT, self._open)
         elif kind == "error":
             self._end(f"error:{_code(event.error.code)}", self._open)
 
@@ -116,6 +117,7 @@ class _Watch:
         record, stats = self._active.record, self._core.stats
         if record.ended is None:
             record.ended = ",".join(self._endings) if self._open <= 0 else "broken"
+        self._core.part.ended(self._active)
         self._core.table.remove(self._active)
         self._active.hold.release()
         stats.active -= 1

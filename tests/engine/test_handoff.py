@@ -235,6 +235,12 @@ async def test_a_handoff_may_lack_its_session_or_its_usage(engines: Pair) -> Non
     assert not (await engines.prefilled("usage-missing")).last.HasField("usage")
 
 
+@pytest.mark.parametrize("fault", ["error:internal", "no-terminal", "status:internal", "prefill-finished"])
+async def test_a_session_that_was_never_handed_out_is_not_held(engines: Pair, fault: str) -> None:
+    await engines.prefilled(fault)
+    assert "live" not in engines.sessions()
+
+
 async def test_tokens_may_come_before_the_handoff(engines: Pair) -> None:
     answer = await engines.prefilled("prefill-tokens:2")
     assert answer.kinds == ["token", "token", "prefill_ready"]

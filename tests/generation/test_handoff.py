@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from openengine_sidecar.actors.config import RequestConfig
 from openengine_sidecar.actors.generation.handoff import session_in
@@ -295,6 +297,16 @@ def test_a_session_is_found_whatever_else_is_wrong_with_the_request() -> None:
 @pytest.mark.parametrize("changes", [{}, nested("prefill_result.disaggregated_params", {"any": 1}), handed(b"\xff")])
 def test_no_session_is_made_up(changes: dict[str, Any]) -> None:
     assert session_in(inbound(changes).request) is None
+
+
+@given(st.binary(max_size=200))
+def test_f35_any_bytes_are_refused_or_carried_untouched(wire: bytes) -> None:
+    try:
+        call = decoding(handed(wire), BARE)
+    except HandoffError:
+        return
+    assert call.kv_session is not None
+    assert RequestView.FromString(encode(call)).kv.session == wire
 
 
 def test_c35_tokens_of_a_prefill_are_no_output() -> None:

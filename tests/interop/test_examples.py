@@ -16,6 +16,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "launch" / "examples"
 CHECKED = {
     "multimodal.sh": "the engine received the image, then the video",
     "lora.sh": "the adapter is gone, the base model is not",
+    "disagg_1p1d.sh": "the decode engine went on from the prefill engine's session, and none is left",
     "audio.sh": "the engine received every byte of it",
 }
 

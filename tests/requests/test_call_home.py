@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -51,6 +52,12 @@ class Ear:
     async def say(self, data: bytes) -> None:
         assert self.peer is not None
         await asyncio.get_running_loop().sock_sendall(self.peer, data)
+
+    def reset(self) -> None:
+        """Closes the connection with a reset."""
+        assert self.peer is not None
+        self.peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.peer.close()
 
     def close(self) -> None:
         self.listener.close()
@@ -111,9 +118,41 @@ async def test_finish_waits_for_the_fin_and_delivers_all(ear: Ear) -> None:
     assert not finishing.done()
     assert ear.peer is not None
     ear.peer.shutdown(socket.SHUT_WR)
-    await finishing
+    assert await finishing
     assert await ear.read(1) == b""
     assert ear.reasons == []
+
+
+async def test_finish_tells_what_was_said_after_the_frontend_left_from_what_was_not(ear: Ear) -> None:
+    call = await ear.dialled()
+    call.write(b"the end")
+    assert ear.peer is not None
+    ear.peer.close()
+    await eventually(lambda: ear.reasons, "told")
+    assert await call.finish(timeout=AMPLE)
+    late = await ear.dialled()
+    ear.peer.close()
+    await eventually(lambda: len(ear.reasons) == 2, "told")
+    late.write(b"the end")
+    assert not await late.finish(timeout=AMPLE)
+
+
+async def test_a_reset_behind_an_end_that_had_left_is_no_loss(ear: Ear) -> None:
+    call = await ear.dialled()
+    call.write(b"the end")
+    finishing = asyncio.create_task(call.finish(timeout=AMPLE))
+    await ear.read(3)
+    ear.reset()
+    assert await finishing
+
+
+async def test_a_reset_before_the_end_had_left_loses_it(ear: Ear) -> None:
+    call = await ear.dialled()
+    call.write(LARGE)
+    finishing = asyncio.create_task(call.finish(timeout=AMPLE))
+    await ear.read(3)
+    ear.reset()
+    assert not await finishing
 
 
 async def test_finish_is_patient_with_a_reader_that_makes_progress(ear: Ear) -> None:
@@ -139,7 +178,7 @@ async def test_finish_leaves_the_rest_to_the_kernel(ear: Ear) -> None:
 async def test_finish_gives_a_reader_up_that_reads_nothing(ear: Ear) -> None:
     call = await ear.dialled()
     call.write(LARGE)
-    await call.finish(timeout=SOON)
+    assert not await call.finish(timeout=SOON)
     await eventually(call._transport.is_closing, "closed")
     assert ear.reasons == []
 

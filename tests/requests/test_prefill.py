@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
 from openengine_sidecar.actors.requests.protocol import CancelReason
 from openengine_sidecar.messages.facts import KvEnd, Outcome, StreamEnded
 from tests.requests.halves import half, held, session_in
-from tests.requests.streams import HeldExchange, Streams, Subject
+from tests.requests.streams import CONFIG, HeldExchange, Streams, Subject
 from tests.support.waiting import eventually
 from tests.support.wire import CallHomeServer
 
@@ -130,6 +131,25 @@ async def test_c42_a_frontend_that_does_not_take_the_handoff_leaves_it_to_be_let
     told = await ended(subject)
     assert told.kv in {KvEnd.ABORTED, KvEnd.RELEASED}
     assert held(prefill.engine).get("live") is None
+
+
+async def test_c42_a_handoff_that_was_lost_on_its_way_is_let_go(ears: CallHomeServer) -> None:
+    roomy = replace(CONFIG, max_session_bytes=32 * 1024 * 1024)
+    async with half("prefill", ears, roomy) as prefill:
+        subject = await prefill.open(fault="session-odd:huge,bytes=16000000;silent:0.1")
+        subject.caller.listening.clear()
+        await eventually(lambda: unsent(subject), "more is written than the frontend reads")
+        assert subject.caller.writer is not None
+        subject.caller.writer.transport.abort()
+        subject.caller.listening.set()
+        told = await ended(subject)
+        assert told.kv is KvEnd.RELEASED
+        assert held(prefill.engine) == {"created": 1, "released": 1}
+
+
+def unsent(subject: Subject) -> bool:
+    call_home = subject.exchange._call_home
+    return call_home is not None and call_home._transport.get_write_buffer_size() > 0
 
 
 async def test_c42_without_abort_clean_up_nothing_is_asked_and_it_is_counted(ears: CallHomeServer) -> None:

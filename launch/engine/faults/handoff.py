@@ -124,48 +124,49 @@ def session_field(argument: Argument) -> Effects:
     return _on_handoff(act)
 
 
-@fault("session-odd", "[number|nan|port|rank|backend|protocol|huge] that part of the session cannot be")
+@fault("session-odd", "[number|nan|port|rank|backend|protocol|huge],bytes=N that part of the session cannot be")
 def session_odd(argument: Argument) -> Effects:
     """Hand out what a carrier, or the decode engine, must refuse; the session itself is held."""
     twist = _TWISTS[argument.among(tuple(_TWISTS))]
+    size = argument.option("bytes", HUGE)
 
     def act(event: Response, _held: HeldSession, _scene: Scene) -> Response:
-        twist(event.prefill_ready.kv_session)
+        twist(event.prefill_ready.kv_session, size)
         return event
 
     return _on_handoff(act)
 
 
-def _number(session: Session) -> None:
+def _number(session: Session, _size: int) -> None:
     session.attributes_struct["scale"] = ABOVE_EXACT
 
 
-def _nan(session: Session) -> None:
+def _nan(session: Session, _size: int) -> None:
     session.attributes_struct["scale"] = float("nan")
 
 
-def _port(session: Session) -> None:
+def _port(session: Session, _size: int) -> None:
     session.endpoints.add(host="127.0.0.1", protocol="tcp")
 
 
-def _rank(session: Session) -> None:
+def _rank(session: Session, _size: int) -> None:
     session.dp_rank = 4711
 
 
-def _backend(session: Session) -> None:
+def _backend(session: Session, _size: int) -> None:
     session.transfer_backend = "another"
 
 
-def _protocol(session: Session) -> None:
+def _protocol(session: Session, _size: int) -> None:
     for endpoint in session.endpoints:
         endpoint.protocol = "carrier-pigeon"
 
 
-def _huge(session: Session) -> None:
-    session.attributes_struct["state"] = "x" * HUGE
+def _huge(session: Session, size: int) -> None:
+    session.attributes_struct["state"] = "x" * size
 
 
-_TWISTS: dict[str, Callable[[Session], None]] = {
+_TWISTS: dict[str, Callable[[Session, int], None]] = {
     "number": _number,
     "nan": _nan,
     "port": _port,

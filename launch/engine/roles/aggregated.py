@@ -33,6 +33,9 @@ class Aggregated:
         """Generate."""
         return self._generator.events(admitted, active, plans)
 
+    def ended(self, active: ActiveRequest) -> None:
+        """Nothing is left behind."""
+
     def connector(self) -> kv_pb2.KvConnectorInfo:
         """There is none."""
         return kv_pb2.KvConnectorInfo(enabled=False)

@@ -34,6 +34,10 @@ class Part(Protocol):
         """Produce the events of one request."""
         ...
 
+    def ended(self, active: ActiveRequest) -> None:
+        """Take note that a request's stream is over, in whatever way."""
+        ...
+
     def connector(self) -> kv_pb2.KvConnectorInfo:
         """Describe the connector."""
         ...

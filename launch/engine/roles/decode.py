@@ -71,6 +71,9 @@ class Decode:
             transfer.cancel()
             await asyncio.gather(transfer, return_exceptions=True)
 
+    def ended(self, active: ActiveRequest) -> None:
+        """Nothing is left behind."""
+
     def connector(self) -> kv_pb2.KvConnectorInfo:
         """Describe what it can pull."""
         return kv_pb2.KvConnectorInfo(

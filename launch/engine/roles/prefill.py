@@ -22,6 +22,8 @@ from openengine_sidecar.launch.engine.stats import Stats
 from openengine_sidecar.launch.engine.status import StatusError, unimplemented
 from openengine_sidecar.proto.rev2 import generation_pb2, kv_pb2, lifecycle_pb2
 
+HANDED_OUT = "handoff"
+
 
 class Prefill:
     """Ends every request with a session, which it holds until it is taken, released or too old."""
@@ -65,6 +67,12 @@ class Prefill:
             prefill_ready=generation_pb2.PrefillReady(kv_session=ref),
             usage=usage_of(admitted, active, ()),
         )
+
+    def ended(self, active: ActiveRequest) -> None:
+        """A session that was never handed out is nobody's."""
+        record = active.record
+        if record.session is not None and record.ended != HANDED_OUT:
+            self.sessions.lost(record.session)
 
     def connector(self) -> kv_pb2.KvConnectorInfo:
         """Describe where sessions can be taken."""
