@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import os
 
-# gRPC in this process would start a poller in every child forked from here, whose descriptors are closed by then: now and
-# then one aborts before it becomes the program it was forked for. Must stand before gRPC is loaded.
+# gRPC in this process would start a poller in every child forked from here, whose descriptors are closed by
+# then: now and then one aborts before it becomes the program it was forked for. Must stand before gRPC is loaded.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 import pytest
