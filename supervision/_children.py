@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from openengine_sidecar.messages.signals import Cause, CauseKind, Drain, Terminated
 from openengine_sidecar.supervision._cell import Cell
 from openengine_sidecar.supervision._clock import INFINITY, Limit, within
+from openengine_sidecar.supervision._life import LAST_WORDS
 from openengine_sidecar.supervision._ref import Ref
 from openengine_sidecar.supervision._spec import ChildSpec
 from openengine_sidecar.supervision._status import ActorState
@@ -16,9 +17,6 @@ from openengine_sidecar.supervision.errors import ChildSpecError, StartError
 
 if TYPE_CHECKING:
     from openengine_sidecar.supervision._host import Host
-
-LAST_WORDS: Final = 0.5
-"""Seconds to end by itself that everybody gets, however late it is; a killed actor shares its grace with children."""
 
 
 def adopt(host: Host, spec: ChildSpec, *, follows: bool) -> Cell:

@@ -18,18 +18,21 @@ if TYPE_CHECKING:
     from openengine_sidecar.supervision._host import Host
 
 
+LETTERS: frozenset[type] = frozenset({Envelope, AskFuture})
 PROMISES: tuple[type[Any], ...] = (asyncio.Future, concurrent.futures.Future, AskFuture)
 Promise = asyncio.Future[Any] | concurrent.futures.Future[Any] | AskFuture[Any]
 
 
 def unwrap(host: Host, item: Any) -> Letter | None:
-    """Turn what came out of the mailbox into an envelope to handle; None if it is not to be handled."""
+    """Turn what came out of the mailbox into a letter to handle; None if it is not to be handled."""
+    if host.cell.crowd:
+        host.cell.let_in()
     if isinstance(item, Tick):
         if host.timers.get(item.key) is not item:
             return None
         del host.timers[item.key]
         item = item.message
-    letter: Letter = item if isinstance(item, (Envelope, AskFuture)) else Envelope(item)
+    letter = _as_letter(item)
     reply = letter.reply
     if reply is not None and (reply.done or reply.deadline <= host.system.clock.monotonic()):
         host.system.counters.add(Count.EXPIRED_ASKS)
@@ -40,8 +43,6 @@ def unwrap(host: Host, item: Any) -> Letter | None:
         return None
     if host.cell.traced:
         log_message(host.cell, letter)
-    if host.cell.crowd:
-        host.cell.let_in()
     letter.postponed = False
     return letter
 
@@ -79,6 +80,10 @@ async def await_promise(result: object) -> None:
 
 def _is_promise(result: object) -> TypeGuard[Promise]:
     return isinstance(result, PROMISES)
+
+
+def _as_letter(item: Any) -> Letter:
+    return item if type(item) in LETTERS else Envelope(item)
 
 
 def _refuse_unknown(host: Host, letter: Letter) -> None:

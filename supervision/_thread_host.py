@@ -17,10 +17,10 @@ import pykka
 
 from openengine_sidecar.messages.signals import Cancel, Cause, CauseKind, Drain, Signal, Stop, Terminated
 from openengine_sidecar.supervision._clock import within
-from openengine_sidecar.supervision._current import enter
 from openengine_sidecar.supervision._delivery import answer, await_promise, refuse, unwrap
-from openengine_sidecar.supervision._host import KILL_GRACE, Host
+from openengine_sidecar.supervision._host import Host
 from openengine_sidecar.supervision._inbox import Bell, Notice
+from openengine_sidecar.supervision._life import KILL_GRACE
 from openengine_sidecar.supervision._watch import heard
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class ThreadHost(Host, pykka.ThreadingActor):  # type: ignore[misc] # _create_ac
     def _actor_loop(self) -> None:
         self._thread = threading.get_ident()
         threading.current_thread().name = self.cell.path
-        enter(self)
+        self.mark()
         while (job := self._jobs.get()) is not None:
             job.run(self.system)
 

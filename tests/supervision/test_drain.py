@@ -418,3 +418,46 @@ async def test_a_drain_leaves_alone_who_is_stopping_anyway(stage: Stage, cast: C
     await draining
     assert drained == []
     assert stage.clock.monotonic() == 0.0
+
+
+async def test_a_longer_drain_sent_to_one_actor_changes_nothing(stage: Stage, cast: Cast) -> None:
+    gate, seen = Gate(), []
+
+    def drain(actor: Any, _: Drain) -> Any:
+        yield gate
+        seen.append(actor.draining)
+
+    ref = await stage.spawn(ChildSpec(name="a", factory=cast(on_drain=drain)))
+    ref.drain(10.0, "soon")
+    await gate.reached()
+    ref.drain(100.0, "later")
+    await stage.clock.settle()
+    gate.open()
+    await stage.clock.settle()
+    assert seen == [Drain(10.0, "soon")]
+
+
+async def _rooted(stage: Stage, factory: Any) -> Any:
+    system = type(stage.system)(clock=stage.clock)
+    await system.start(ChildSpec(name="root", factory=factory, shutdown=1e6))
+    return system
+
+
+async def test_a_second_request_hurries_a_root_that_is_stuck_in_on_drain(stage: Stage) -> None:
+    never = Gate()
+    system = await _rooted(stage, Cast("loop")(on_drain=held_by(never)))
+    first = stage.background(system.drain(timeout=1000.0, reason="slowly"))
+    await never.reached()
+    stage.background(system.drain(timeout=5.0, reason="hurry"))
+    await stage.clock.advance(5.0)
+    assert first.done()
+
+
+async def test_a_root_that_hangs_is_ended_by_the_deadline_of_the_drain(stage: Stage, cast: Cast) -> None:
+    never = Gate()
+    system = await _rooted(stage, cast(on_message=held_by(never)))
+    system.ref("/root").tell(Say("hang"))
+    await never.reached()
+    draining = stage.background(system.drain(timeout=10.0, reason="bye"))
+    await stage.clock.advance(11.5)
+    assert draining.done()

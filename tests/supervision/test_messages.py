@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -321,3 +323,29 @@ async def test_mail_told_to_a_closed_loop_is_a_dead_letter() -> None:
     system, ref = held[0]
     ref.tell(Say("anybody?"))
     assert system.dead_letters.total == 1
+
+
+class ClosesFirst(deque[Any]):
+    """A mailbox that is closed, as by another thread, between a teller's look at it and its letter."""
+
+    def __init__(self, close: Callable[[], None]) -> None:
+        super().__init__()
+        self._close = close
+
+    def append(self, item: Any) -> None:
+        self._close()
+        super().append(item)
+
+
+async def test_a_letter_that_comes_in_while_the_mailbox_closes_is_not_lost(stage: Stage, cast: Cast) -> None:
+    for name in ("told", "put"):
+        ref = await stage.spawn(ChildSpec(name=name, factory=cast.echo()))
+        assert await ref.ask(Say("x"), timeout=60.0) == "x"
+        await stage.clock.settle()
+        cell = ref.resolve()
+        cell.mail = ClosesFirst(cell.seal)
+        if name == "told":
+            ref.tell(Say(name))
+        else:
+            cell.put(Say(name))
+    assert [letter.message for letter in stage.system.dead_letters] == [Say("told"), Say("put")]

@@ -310,6 +310,7 @@ class Supervision(RuleBasedStateMachine):
 
 Supervision.TestCase.settings = settings(
     max_examples=1500 if LONG else 60,
+    derandomize=not LONG,
     stateful_step_count=40 if LONG else 12,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -23,6 +23,8 @@ def test_every_row_but_persistence_names_a_test() -> None:
     silent = [row.split("|")[1].strip() for row in rows if "`test_" not in row]
     assert silent == ["feature", "state kept over restarts, persistence"]
     assert len(NAMED) == len(rows) - len(silent)
+    ours = [row.split("|")[5].strip() for row in rows if "`test_" in row]
+    assert [cell for cell in ours if not cell.startswith("yes")] == []
 
 
 def test_the_example_runs() -> None:

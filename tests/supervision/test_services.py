@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import msgspec
@@ -67,6 +68,8 @@ async def test_a_timer_set_anew_replaces_the_old_one(stage: Stage, cast: Cast) -
         actor.schedule("a", 3.0, Say("new"))
 
     await stage.spawn(ChildSpec(name="a", factory=cast(on_start=start, on_message=lambda _, m: handled.append(m))))
+    await stage.clock.settle()
+    assert stage.clock.next_timer == 2.0
     await stage.clock.advance(10.0)
     assert handled == [Say("other"), Say("new")]
 
@@ -333,3 +336,45 @@ async def test_a_background_task_begun_while_stopping_does_not_outlive_its_actor
     await ref.stopped()
     await stage.clock.settle()
     assert [task for task in asyncio.all_tasks() if "late" in task.get_name()] == []
+
+
+async def test_an_actor_that_swallows_its_interruption_ends_all_the_same(stage: Stage) -> None:
+    gate, crash = Gate(), Gate()
+
+    async def work() -> None:
+        await crash.passage()
+        raise BrokenError
+
+    class Stubborn(Actor[str]):
+        async def on_message(self, message: str) -> None:
+            self.background(work(), name=message)
+            with contextlib.suppress(asyncio.CancelledError):
+                await gate.passage()
+
+    ref = await stage.spawn(ChildSpec(name="a", factory=Stubborn))
+    ref.tell("work")
+    ref.tell("never handled")
+    await gate.reached()
+    crash.open()
+    assert isinstance((await ref.stopped()).error, BrokenError)
+    assert [letter.message for letter in stage.system.dead_letters] == ["never handled"]
+
+
+async def test_an_interruption_is_over_before_on_stop_runs(stage: Stage) -> None:
+    cancelling: list[int] = []
+
+    async def work() -> None:
+        raise BrokenError
+
+    class Fails(Actor[str]):
+        async def on_start(self) -> None:
+            self.background(work(), name="work")
+
+        async def on_stop(self, cause: Cause) -> None:
+            del cause
+            task = asyncio.current_task()
+            cancelling.append(task.cancelling() if task is not None else -1)
+
+    ref = await stage.spawn(ChildSpec(name="a", factory=Fails))
+    await ref.stopped()
+    assert cancelling == [0]

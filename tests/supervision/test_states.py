@@ -252,3 +252,24 @@ async def test_a_line_survives_the_life_it_waits_for(stage: Stage, cast: Cast) -
     await asyncio.gather(*offers)
     await stage.clock.settle()
     assert handled == [(1, crash), (2, 1), (2, 2), (2, 3)]
+
+
+async def test_a_line_moves_on_also_when_what_it_waited_for_is_not_handled(stage: Stage, cast: Cast) -> None:
+    gate, handled = Gate(), []
+
+    def handle(_: Any, message: object) -> Any:
+        yield gate
+        handled.append(message)
+
+    spec = ChildSpec(name="a", factory=cast(on_message=handle), mailbox=Mailbox(capacity=1))
+    ref = await stage.spawn(spec)
+    ref.tell(0)
+    await gate.reached()
+    expired = stage.background(_value(ref.ask("expires", timeout=1.0)))
+    offer = stage.background(ref.offer(2, timeout=60.0))
+    await stage.clock.advance(2.0)
+    gate.open()
+    await offer
+    await stage.clock.settle()
+    assert handled == [0, 2]
+    assert isinstance(expired.exception(), AskTimeoutError)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -212,7 +213,7 @@ async def test_a_group_restart_brings_back_transients_but_no_temporaries(stage: 
     await strike(stage, "sup/a")
     assert log.taken() == "!a -temp +a +done"
     assert not stage.ref("sup/temp").is_alive
-    assert stage.ref("sup/done").is_alive
+    assert await incarnation(stage.ref("sup/done")) == 2
 
 
 async def test_refs_survive_the_lives_and_mail_waits(stage: Stage, cast: Cast) -> None:
@@ -554,3 +555,31 @@ async def test_supervisors_understand_no_mail(stage: Stage, log: Log) -> None:
     ref.tell(Who())
     await stage.clock.settle()
     assert stage.system.dead_letters.counts["unknown_message"] == 1
+
+
+async def test_an_abandoned_life_takes_no_mail_from_the_next(stage: Stage, cast: Cast) -> None:
+    never, handled = Gate(), []
+    open_at_last: list[bool] = []
+
+    def handle(actor: Any, message: object) -> Any:
+        handled.append((actor.incarnation, message))
+        while message == "hang" and not open_at_last:
+            with contextlib.suppress(BaseException):
+                yield never
+
+    children = [
+        ChildSpec(name="a", factory=cast.echo(), backoff=AT_ONCE),
+        ChildSpec(name="b", factory=cast(on_message=handle), shutdown=1.0),
+    ]
+    await supervise(stage, Strategy.REST_FOR_ONE, children)
+    stage.ref("sup/b").tell("hang")
+    await never.reached()
+    await strike(stage, "sup/a")
+    await stage.clock.advance(2.0)
+    assert stage.system.counters[Count.ABANDONED] == 1
+    for n in range(3):
+        stage.ref("sup/b").tell(n)
+    open_at_last.append(True)
+    never.open()
+    await stage.clock.settle()
+    assert handled == [(1, "hang"), (2, 0), (2, 1), (2, 2)]

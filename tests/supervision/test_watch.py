@@ -151,3 +151,28 @@ async def test_a_child_spawned_while_its_parent_ends_is_refused(stage: Stage, ca
         await parent.spawn(ChildSpec(name="late", factory=cast.echo()))
     gate.open()
     await stage.ref("p").stopped()
+
+
+async def test_word_of_an_end_is_not_taken_for_that_of_a_namesake(stage: Stage, cast: Cast) -> None:
+    gate, heard = Gate(), []
+    first = await stage.spawn(ChildSpec(name="twin", factory=cast.echo()))
+
+    def handle(actor: Any, _: object) -> Any:
+        actor.watch(first)
+        yield gate
+        actor.watch(stage.ref("twin"))
+
+    factory = cast(on_message=handle, on_terminated=lambda _, terminated: heard.append(terminated))
+    ref = await stage.spawn(ChildSpec(name="a", factory=factory))
+    ref.tell(Say("watch"))
+    await gate.reached()
+    await stage.clock.settle()
+    first.cancel("end")
+    await first.stopped()
+    second = await stage.spawn(ChildSpec(name="twin", factory=cast.echo()))
+    gate.open()
+    await stage.clock.settle()
+    assert heard == []
+    second.cancel("end")
+    await stage.clock.settle()
+    assert len(heard) == 1
