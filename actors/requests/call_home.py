@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Self
 
-from openengine_sidecar.messages.dynamo.control import PROLOGUE, CallHome, decode_signal, encode_handshake
+from openengine_sidecar.messages.dynamo.control import CallHome, decode_signal, encode_handshake
 from openengine_sidecar.messages.dynamo.two_part import FrameDecoder
 from openengine_sidecar.messages.errors import WireError
 
@@ -36,8 +36,8 @@ class CallHomeConnection(asyncio.Protocol):
         self._whole = True
 
     @classmethod
-    async def dial(cls, address: CallHome, on_gone: Callable[[str], None], *, timeout: float) -> Self:
-        """Connect, and say which request this is; the prologue is always clean.
+    async def dial(cls, address: CallHome, prologue: bytes, on_gone: Callable[[str], None], *, timeout: float) -> Self:
+        """Connect, and say which request this is and whether it is served.
 
         Raises:
             OSError: nobody answers there, or the host is no host; TimeoutError is one.
@@ -48,7 +48,7 @@ class CallHomeConnection(asyncio.Protocol):
                 _, call = await loop.create_connection(lambda: cls(on_gone), address.host, address.port)
         except ValueError as error:  # a name that no resolver takes
             raise OSError(errno.EINVAL, f"{address.host!r} is no host: {error}") from error
-        call.write(encode_handshake(address) + PROLOGUE)
+        call.write(encode_handshake(address) + prologue)
         return call
 
     @property

@@ -12,10 +12,10 @@ from openengine_sidecar.actors.config import RequestConfig
 from openengine_sidecar.actors.engine.client import EngineClient
 from openengine_sidecar.actors.requests.call_home import CallHomeConnection
 from openengine_sidecar.actors.requests.engine_side import EngineSide
-from openengine_sidecar.messages.dynamo.control import Codec, ControlHeader
-from openengine_sidecar.messages.dynamo.encoding import ENCODERS, ResponseEncoder
+from openengine_sidecar.messages.dynamo.control import PROLOGUE, Codec, ControlHeader
+from openengine_sidecar.messages.dynamo.encoding import ENCODERS, ResponseEncoder, encode_refusal
 from openengine_sidecar.messages.dynamo.response import LLMEngineOutput
-from openengine_sidecar.messages.errors import RequestError, WireError
+from openengine_sidecar.messages.errors import InvalidRequestError, RequestError, WireError
 from openengine_sidecar.proto.dialect import GenerationStream
 from openengine_sidecar.supervision import Clock
 
@@ -56,6 +56,7 @@ class Exchange:
         self._address = control.call_home
         self._encoder = _encoder(control)
         self._call_home: CallHomeConnection | None = None
+        self._prologue = PROLOGUE
         self._unsent = b""
         self._dropped = False
         self._config = config
@@ -80,7 +81,9 @@ class Exchange:
         if self.phase is Phase.ACCEPTED:
             self.phase = Phase.DIALING
         try:
-            call_home = await CallHomeConnection.dial(self._address, on_gone, timeout=self._config.dial_timeout)
+            call_home = await CallHomeConnection.dial(
+                self._address, self._prologue, on_gone, timeout=self._config.dial_timeout
+            )
         except OSError:
             self._dialling_is_over()
             raise
@@ -118,8 +121,11 @@ class Exchange:
             await self._call_home.flush()
 
     def send_error(self, error: RequestError) -> None:
-        """End the frontend's side with a typed error item."""
-        self._write(self._encoder.error(error) + self._encoder.end)
+        """End the frontend's side with a typed error: in the prologue where that is still to come and may carry it."""
+        if self.phase is Phase.ACCEPTED and isinstance(error, InvalidRequestError):
+            self._prologue = encode_refusal(error)
+        else:
+            self._write(self._encoder.error(error) + self._encoder.end)
         self.phase = Phase.ENDED
         if self._call_home is not None:
             self._call_home.let_go()
@@ -132,7 +138,12 @@ class Exchange:
             self._call_home.abandon()
 
     async def close(self, *, fin_timeout: float) -> None:
-        """Wait, within bounds, until both sides have ended in good order; cancelled, it can be called again."""
+        """Wait, within bounds, until both sides have ended in good order; cancelled, it can be called again.
+
+        A frontend that was never dialled is dialled now: it waits for an answer.
+        """
+        if not self.dialled.done():
+            await self._dial_once()
         _, arrived = await asyncio.gather(self.engine.settle(), self._hang_up(fin_timeout))
         if self._answered and arrived:
             self.engine.custody.delivered()
@@ -142,7 +153,7 @@ class Exchange:
     async def conclude(self, error: RequestError) -> None:
         """End what has not ended, with this error unless the frontend's terminal was decided before.
 
-        Harmless after `close`. A frontend that was never dialled is dialled now: it waits for an answer.
+        Harmless after `close`.
         """
         if self.closed:
             return
@@ -150,8 +161,6 @@ class Exchange:
             self.send_error(error)
         self.engine.hurry()
         self.engine.start_abort(still_read=False)
-        if not self.dialled.done():
-            await self._dial_once()
         await self.close(fin_timeout=CONCLUDE_FIN_TIMEOUT)
 
     def _write(self, frames: bytes) -> None:

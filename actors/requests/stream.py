@@ -154,18 +154,16 @@ class RequestStream(Actor[Never]):
         self.stop()
 
     async def _serve(self) -> None:
-        understood = self._understood()
+        work = self._understood()
         await self._dial()
-        if isinstance(understood, RequestError):
-            raise understood
         if self._exchange.phase is Phase.ENDED:
             return
-        if (call := understood.translation.call).stopping.max_tokens == 0:
+        if (call := work.translation.call).stopping.max_tokens == 0:
             self._exchange.send(nothing_left(call), last=True)
         else:
             adapter = call.lora_name
             self._adapter.enter_context(self._context.adapters.use(self._control.id, adapter))
-            await self._stream(understood)
+            await self._stream(work)
 
     async def _dial(self) -> None:
         try:
@@ -179,17 +177,14 @@ class RequestStream(Actor[Never]):
         self.log.debug("{}", reason)
         self.ref.cancel(CancelReason.CLIENT_GONE)
 
-    def _understood(self) -> Work | RequestError:
+    def _understood(self) -> Work:
         """Read the request before anything else is done: whatever it came with is answered for from here on."""
         engine = self._admitted.engine
         if engine is None:
-            return EngineLostError(self._control.id, "the engine is down")
-        try:
-            inbound = self._read()
-            self._exchange.engine.entrust(custody_of(engine.role, session_in(inbound.request), engine.discovery))
-            return Work(engine, self._translated(inbound, engine))
-        except RequestError as error:
-            return error
+            raise EngineLostError(self._control.id, "the engine is down")
+        inbound = self._read()
+        self._exchange.engine.entrust(custody_of(engine.role, session_in(inbound.request), engine.discovery))
+        return Work(engine, self._translated(inbound, engine))
 
     def _read(self) -> InboundRequest:
         try:

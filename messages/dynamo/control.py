@@ -1,8 +1,8 @@
 """The control header of a request, and what is said on its call-home connection besides data.
 
 A request names the address at which its answer is awaited. The worker acknowledges, dials that address and opens with
-the handshake and a clean prologue; an error never travels in the prologue, because the frontend then takes the whole
-instance out of service.
+the handshake and the prologue. That is clean but for a request that the client has to change: an error of any other
+kind there makes the frontend take the whole instance out of service.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from openengine_sidecar.messages.dynamo.two_part import Frame, encode_frame
 from openengine_sidecar.messages.errors import WireError
 
 PROLOGUE = encode_frame(b'{"error":null}')
-"""Second frame of every call-home connection."""
+"""Second frame of the call-home connection of every request that is served."""
 
 SENTINEL = encode_frame(b'"sentinel"')
 """Last frame of every call-home connection that ends in order."""

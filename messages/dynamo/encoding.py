@@ -15,9 +15,15 @@ import msgspec
 
 from openengine_sidecar.messages.dynamo.control import SENTINEL, Codec
 from openengine_sidecar.messages.dynamo.parsing import Part
-from openengine_sidecar.messages.dynamo.response import AnnotatedOutput, LLMEngineOutput, error_item
+from openengine_sidecar.messages.dynamo.response import (
+    AnnotatedOutput,
+    LLMEngineOutput,
+    Refusal,
+    error_body,
+    error_item,
+)
 from openengine_sidecar.messages.dynamo.two_part import PREFIX, encode_frame
-from openengine_sidecar.messages.errors import RequestError, WireError
+from openengine_sidecar.messages.errors import InvalidRequestError, RequestError, WireError
 
 
 class ResponseEncoder:
@@ -81,6 +87,15 @@ class ResponseEncoder:
             return self._encode(value)
         except (TypeError, ValueError, OverflowError, RecursionError, msgspec.EncodeError) as error:
             raise WireError(Part.OUTPUT, str(error)) from error
+
+
+def encode_refusal(error: InvalidRequestError) -> bytes:
+    """Prologue, and only frame after the handshake, of a request that the client has to change.
+
+    The frontend answers HTTP 400 with the public text, to streams too, whose status is lost once a prologue was clean.
+    This kind alone costs the instance nothing.
+    """
+    return encode_frame(msgspec.json.encode(Refusal(error.problem, error_body(error))))
 
 
 class _Envelope(msgspec.Struct, frozen=True):

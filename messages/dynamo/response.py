@@ -138,14 +138,23 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     data: AnnotatedOutput | None = None
 
 
+class Refusal(msgspec.Struct, frozen=True):
+    """Prologue of a request that is not served; `error` says it to frontends that do not know the typed form."""
+
+    error: str
+    typed_error: ErrorBody
+
+
+def error_body(error: RequestError) -> ErrorBody:
+    """An error as frontends know it."""
+    return ErrorBody(
+        error_type=BackendErrorType(error.error_type) if error.backend else error.error_type,
+        message=error.problem,
+        diagnostic=str(error),
+        public=None if error.public is None else PublicMessage(error.public),
+    )
+
+
 def error_item(error: RequestError) -> AnnotatedOutput:
     """The item that ends a request with an error."""
-    return AnnotatedOutput(
-        event=ERROR_EVENT,
-        error=ErrorBody(
-            error_type=BackendErrorType(error.error_type) if error.backend else error.error_type,
-            message=error.problem,
-            diagnostic=str(error),
-            public=None if error.public is None else PublicMessage(error.public),
-        ),
-    )
+    return AnnotatedOutput(event=ERROR_EVENT, error=error_body(error))

@@ -12,7 +12,7 @@ import pytest
 
 from openengine_sidecar.launch.stack.openai import OpenAIEndpoint
 from openengine_sidecar.launch.stack.ports import free_port
-from tests.support.openai import OpenAIClient
+from tests.support.openai import CHAT, OpenAIClient
 from tests.support.site import MODEL, Engine, Lab, Worker
 from tests.support.wire import PREFIX, RawFrontend, frame, request_body
 
@@ -105,11 +105,11 @@ async def test_a_body_that_cannot_be_served_is_the_clients_fault(
     acknowledgement = await raw.send(subject, frame(raw.header(caller, payload_codec=codec), body))
     assert acknowledgement == b""
     await caller.closed.wait()
-    assert caller.prologue == {"error": None}
-    assert caller.error is not None
-    assert caller.error["error_type"] == {"Backend": "InvalidArgument"}
-    assert caller.error["public"]["message"]
-    assert (caller.complete, caller.sentinel, caller.token_ids) == (True, True, [])
+    assert caller.ended_once
+    assert caller.refusal is not None
+    assert caller.refusal["error_type"] == {"Backend": "InvalidArgument"}
+    assert caller.refusal["public"]["message"]
+    assert caller.items == []
     assert await still_serves(raw, subject)
 
 
@@ -131,11 +131,13 @@ async def test_an_address_that_does_not_answer_costs_only_its_request(raw: RawFr
 async def test_the_client_is_told_what_is_wrong(module_lab: Lab, subject: str, frontend: OpenAIEndpoint) -> None:
     assert subject
     async with module_lab.client(frontend) as client:
-        unary = await client.chat("hello", max_tokens=10_000_000)
-        streamed = await client.stream_chat("hello", max_tokens=10_000_000)
-    assert (unary.status, streamed.status) == (400, 400)
-    assert unary.error is not None
-    assert unary.error["message"] != "Invalid request"
+        for stream in (False, True):
+            refused = client.chat_body("hello", max_tokens=10_000_000, stream=stream)
+            status, reply = await client.post(CHAT, refused)
+            assert status == 400
+            assert "10000000" in str(reply)
+            served = await client.chat("hello", max_tokens=1)
+            assert served.status == 200, "the refusal took the worker out of service"
 
 
 def _elsewhere(raw: RawFrontend, address: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 
 from openengine_sidecar.launch.stack.openai import OpenAIEndpoint
 from tests.interop.pairs import Half, Pair, idle, pair, under_way
-from tests.support.openai import OpenAIClient
+from tests.support.openai import CHAT, OpenAIClient
 from tests.support.site import Lab
 from tests.support.waiting import eventually
 from tests.support.wire import RawFrontend, request_body
@@ -120,6 +120,16 @@ async def test_f36_a_failure_of_either_half_has_its_status_and_costs_one_request
     unary = await client.chat(prompt, max_tokens=8)
     streamed = await client.stream_chat(prompt, max_tokens=8)
     assert (unary.status, streamed.status) == (status, status), (unary, streamed)
+    assert (await client.chat("hello", max_tokens=4)).status == 200
+    await served.at_rest()
+
+
+@pytest.mark.parametrize("how", [{}, {"stream": True}], ids=["unary", "streamed"])
+async def test_what_a_pair_refuses_is_the_clients_fault_and_costs_one_request(
+    client: OpenAIClient, served: Pair, how: dict[str, bool]
+) -> None:
+    status, reply = await client.post(CHAT, client.chat_body("hello", max_tokens=10_000_000, **how))
+    assert (status, "10000000" in str(reply)) == (400, True), reply
     assert (await client.chat("hello", max_tokens=4)).status == 200
     await served.at_rest()
 

@@ -34,7 +34,7 @@ class Ear:
 
     async def dialled(self) -> CallHomeConnection:
         loop = asyncio.get_running_loop()
-        call = await CallHomeConnection.dial(self.address, self.reasons.append, timeout=AMPLE)
+        call = await CallHomeConnection.dial(self.address, PROLOGUE, self.reasons.append, timeout=AMPLE)
         self.peer, _ = await loop.sock_accept(self.listener)
         self.peer.settimeout(0)
         opening = encode_handshake(self.address) + PROLOGUE
@@ -208,7 +208,7 @@ async def test_nobody_is_held_back_at_the_end(ear: Ear, how: str) -> None:
 async def test_nobody_there() -> None:
     address = CallHome(host=LOOPBACK, port=free_port(), subject="s", context="c")
     with pytest.raises(OSError, match="Connect call failed"):
-        await CallHomeConnection.dial(address, pytest.fail, timeout=AMPLE)
+        await CallHomeConnection.dial(address, PROLOGUE, pytest.fail, timeout=AMPLE)
 
 
 async def test_nobody_takes_the_call(ear: Ear) -> None:
@@ -218,6 +218,6 @@ async def test_nobody_takes_the_call(ear: Ear) -> None:
         filler.settimeout(0)
         filler.connect_ex(ear.listener.getsockname())
     with pytest.raises(TimeoutError):
-        await CallHomeConnection.dial(ear.address, pytest.fail, timeout=SOON)
+        await CallHomeConnection.dial(ear.address, PROLOGUE, pytest.fail, timeout=SOON)
     for filler in fillers:
         filler.close()

@@ -175,7 +175,12 @@ async def test_without_an_engine_it_says_so(streams: Streams) -> None:
 async def test_a_client_fault_is_the_clients(streams: Streams) -> None:
     subject = await streams.open(max_tokens=10_000_000, sampling_options={"seed": -1})
     told = await subject.ended()
-    assert only_error(subject.caller)["error_type"] == {"Backend": "InvalidArgument"}
+    caller = subject.caller
+    assert caller.ended_once
+    assert caller.prologue is not None
+    assert caller.refusal is not None
+    assert caller.refusal["error_type"] == {"Backend": "InvalidArgument"}
+    assert caller.refusal["public"] == {"type": "message", "message": caller.prologue["error"]}
     assert told.error == "InvalidRequestError"
     assert streams.engine.stats.calls["Generate"] == 0
 

@@ -74,9 +74,15 @@ class Caller:
         return next(iter(self.errors), None)
 
     @property
+    def refusal(self) -> dict[str, Any] | None:
+        """The typed error of a prologue that is not clean."""
+        return None if self.prologue is None else self.prologue.get("typed_error")
+
+    @property
     def ended_once(self) -> bool:
         """Whether it was told in full, by one connection, with one end and nothing behind it."""
-        return (self.dials, self.finals, self.sentinel, self.trailing) == (1, 1, True, b"")
+        ends = (0, False) if self.refusal is not None else (1, True)
+        return (self.dials, (self.finals, self.sentinel), self.trailing) == (1, ends, b"")
 
     @property
     def token_ids(self) -> list[int]:
@@ -153,7 +159,7 @@ class CallHomeServer:
                 caller.dials += 1
                 caller.writer = writer
                 caller.prologue = json.loads((await _read(reader))[0])
-                while not caller.sentinel:
+                while not caller.sentinel and caller.refusal is None:
                     await caller.listening.wait()
                     _take(caller, *await _read(reader))
                 writer.write_eof()
