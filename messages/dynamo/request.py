@@ -109,10 +109,11 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MediaEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One media item: an address (also `data:`), or the descriptor of one that was decoded by the frontend."""
+    """One media item: an address (also `data:`), or what stands for one the frontend decoded or saw before."""
 
     url: str | None = msgspec.field(name="Url", default=None)
     decoded: Any = msgspec.field(name="Decoded", default=None)
+    uuid_only: Any = msgspec.field(name="UuidOnly", default=None)
 
 
 class PrefillResult(msgspec.Struct, frozen=True, kw_only=True):
