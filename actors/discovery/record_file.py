@@ -3,13 +3,14 @@
 The file backend of Dynamo 1.6.1 knows no leases: a record lives while its file's mtime is younger than ten seconds, and
 whoever sees an older one may delete it. So a file of ours may vanish, and somebody else's may stand in its place; both
 are told from our own by the inode, which cannot be given to another file while ours is held open.
+
+An age is the difference of two mtimes that the file system gave: the wall clock of this process may be wrong, or jump.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
-import time
 from pathlib import Path
 
 from openengine_sidecar.messages.errors import StoreError
@@ -84,7 +85,7 @@ class RecordFile:
         try:
             with os.fdopen(fd, "wb", closefd=False) as file:
                 file.write(value)
-            self._show(temporary)
+            self._show(temporary, os.fstat(fd).st_mtime)
         except BaseException:
             os.close(fd)
             raise
@@ -92,8 +93,8 @@ class RecordFile:
             temporary.unlink(missing_ok=True)
         return fd
 
-    def _show(self, temporary: Path) -> None:
-        if self._stands() or self._is_dead():
+    def _show(self, temporary: Path, now: float) -> None:
+        if self._stands() or self._is_dead(now):
             temporary.replace(self._path)
             return
         try:
@@ -116,9 +117,9 @@ class RecordFile:
         except FileNotFoundError:
             return False
 
-    def _is_dead(self) -> bool:
+    def _is_dead(self, now: float) -> bool:
         try:
-            return time.time() - self._path.stat().st_mtime > self._time_to_live
+            return now - self._path.stat().st_mtime > self._time_to_live
         except FileNotFoundError:
             return False
 

@@ -22,6 +22,7 @@ from openengine_sidecar.launch.stack import programs
 from openengine_sidecar.launch.stack.openai import OpenAIEndpoint
 from openengine_sidecar.launch.stack.ports import free_port
 from openengine_sidecar.launch.stack.process import Process
+from tests.chaos.clock import WallClock
 from tests.support.openai import OpenAIClient
 from tests.support.proxy import Proxy
 from tests.support.site import MODEL, Site
@@ -50,6 +51,7 @@ class Station:
     stats_port: int
     to_engine: Proxy
     to_nats: Proxy
+    wall_clock: WallClock
     worker: Process
     control_port: int
     system_port: int
@@ -68,8 +70,12 @@ class Station:
         writer.close()
         return answer
 
+    async def streams(self) -> int:
+        """How many streams the worker serves now."""
+        return int(await self.control("streams"))
+
     async def census(self) -> dict[str, int]:
-        """What the worker holds now."""
+        """What the worker holds now, garbage apart."""
         return dict(json.loads(await self.control("census")))
 
     async def crash(self, victim: str, draw: int) -> tuple[str, int] | None:
@@ -101,10 +107,12 @@ class Arena:
         token_delay_ms: float = 5.0,
         health: tuple[str, ...] = QUICK_HEALTH,
         most_backoff: float = 10.0,
+        settable_clocks: bool = False,
     ) -> None:
         self.site = Site(directory)
         self.stations: list[Station] = []
         self.bounded_store = False
+        self.settable_clocks = settable_clocks and WallClock(directory / "clock").obeys()
         self.frontend = OpenAIEndpoint(programs.LOOPBACK, 0)
         self.nats: Process | None = None
         self._pace = str(token_delay_ms)
@@ -138,7 +146,7 @@ class Arena:
 
     def registered(self) -> bool:
         """Whether the store holds exactly one living instance and one living card of each worker."""
-        oldest = time.time() - TIME_TO_LIVE
+        oldest = time.time() - TIME_TO_LIVE  # noqa: TID251 - the clock that stamps files here
         return all(_living(bucket, oldest) == len(self.stations) for bucket in self._buckets())
 
     async def start_engine(self, station: Station) -> None:
@@ -183,16 +191,21 @@ class Arena:
         await eventually(lambda: "listening on" in engine.output(), "engine is up", timeout=START_SECONDS)
         to_engine = await self._exits.enter_async_context(Proxy(engine_port))
         to_nats = await self._exits.enter_async_context(Proxy(self.site.nats_port))
-        worker = self._start_worker(number, to_engine.port, to_nats.port, control_port, system_port)
+        clock = WallClock(self.site.stack.directory / f"clock-{number}")
+        environment = clock.environment if self.settable_clocks else {}
         ports = (control_port, system_port)
-        return Station(number, engine, engine_port, stats_port, to_engine, to_nats, worker, *ports)
+        worker = self._start_worker(number, to_engine.port, to_nats.port, ports, environment)
+        return Station(number, engine, engine_port, stats_port, to_engine, to_nats, clock, worker, *ports)
 
     def _start_engine(self, number: int, port: int, stats_port: int) -> Process:
         options = ("--served-model-name", MODEL_NAME, "--stats", str(stats_port), "--token-delay-ms", self._pace)
         program = programs.engine_program(MODEL, name=f"engine-{number}", port=port, options=options)
         return self.site.stack.start(program)
 
-    def _start_worker(self, number: int, engine: int, nats: int, control: int, system: int) -> Process:
+    def _start_worker(
+        self, number: int, engine: int, nats: int, ports: tuple[int, int], environment: dict[str, str]
+    ) -> Process:
+        control, system = ports
         planes = programs.Planes(f"nats://{programs.LOOPBACK}:{nats}", self.site.planes.store)
         options = ("--namespace", NAMESPACE, "--system-port", str(system), *WORKER_OPTIONS, *self._health)
         program = programs.worker_program(
@@ -201,9 +214,8 @@ class Arena:
         serve = program.argv[program.argv.index("serve") + 1 :]
         ours = ("--control-port", str(control), "--most-backoff", self._most_backoff)
         argv = (sys.executable, "-m", "tests.chaos.worker", *ours, *serve)
-        return self.site.stack.start(
-            replace(program, argv=argv, environment={**program.environment, "PYTHONPATH": str(ROOT)})
-        )
+        environment = {**program.environment, **environment, "PYTHONPATH": str(ROOT)}
+        return self.site.stack.start(replace(program, argv=argv, environment=environment))
 
 
 def expire(path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,19 @@ def test_f16_a_dead_file_under_our_name_is_replaced(record: RecordFile, path: Pa
     record.put(b"ours")
     assert path.read_bytes() == b"ours"
     assert names(path) == ["record"]
+
+
+@pytest.mark.parametrize("wall_clock", [0.0, 4e9])
+def test_f16_who_lives_is_judged_by_the_clock_of_the_file_system(
+    record: RecordFile, path: Path, monkeypatch: pytest.MonkeyPatch, wall_clock: float
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: wall_clock)
+    written = foreign(path).stat().st_mtime
+    with pytest.raises(StoreError, match="held by another live process"):
+        record.put(b"ours")
+    os.utime(path, (written - 2 * TIME_TO_LIVE,) * 2)
+    record.put(b"ours")
+    assert path.read_bytes() == b"ours"
 
 
 def test_a_beat_moves_the_mtime_and_writes_nothing(record: RecordFile, path: Path) -> None:
