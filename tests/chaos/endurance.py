@@ -1,4 +1,4 @@
-"""Many ordinary requests one after the other through one worker, to see what it keeps of them."""
+"""Many ordinary requests through one worker, every fifth of them cancelled, to see what it keeps of them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from tests.chaos.arena import Arena
 from tests.chaos.load import Outcome, Request, ask
 from tests.chaos.verdict import Leak, engine_problems, rested
 from tests.support.openai import OpenAIClient
+
+CANCELLED: Final = Request("never to be heard out", limit=2_000, pieces=3)
+_EVERY: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,7 @@ class Endured:
 
 
 async def endure(directory: Path, *, warm_up: int, requests: int, tokens: int, streams: int) -> Endured:
-    """Answers `warm_up` and then `requests` requests of `tokens` tokens each, `streams` at a time."""
+    """Asks `warm_up` and then `requests` requests, `streams` at a time; those heard out have `tokens` tokens each."""
     async with Arena(directory, token_delay_ms=0.0, health=()) as arena:
         await arena.bring_up(1)
         station = arena.stations[0]
@@ -37,9 +41,13 @@ async def endure(directory: Path, *, warm_up: int, requests: int, tokens: int, s
 
 async def _ask_all(client: OpenAIClient, count: int, tokens: int, streams: int) -> list[Outcome]:
     outcomes: list[Outcome] = []
-    asked = (Request(f"request {number}", limit=tokens) for number in range(count))
+    asked = (_request(number, tokens) for number in range(count))
     await asyncio.gather(*(_client(client, asked, outcomes) for _ in range(streams)))
     return outcomes
+
+
+def _request(number: int, tokens: int) -> Request:
+    return Request(f"request {number}", limit=tokens) if number % _EVERY else CANCELLED
 
 
 async def _client(client: OpenAIClient, asked: Iterator[Request], outcomes: list[Outcome]) -> None:

@@ -17,6 +17,8 @@ from tests.support.proxy import Proxy
 
 BOUND: Final = 45.0
 """Seconds after the end of a fault in which everything must be registered and serve again."""
+PATIENCE: Final = 10.0
+"""Seconds in which a crash must find somebody to hit: between two requests a worker may have no stream."""
 DELAY: Final = 0.05
 _POLL: Final = 0.02
 _STEADY: Final = 0.25
@@ -46,6 +48,7 @@ class Injector:
 
     Attributes:
         missed: faults that found nothing to hit, such as a stream where none ran.
+        felt: faults that should not have been felt, and were.
         skipped: kinds that this machine does not allow.
     """
 
@@ -55,6 +58,7 @@ class Injector:
     bound: float = BOUND
     incidents: list[Incident] = field(default_factory=list[Incident])
     missed: list[Fault] = field(default_factory=list[Fault])
+    felt: list[Fault] = field(default_factory=list[Fault])
     skipped: set[Kind] = field(default_factory=set[Kind])
     _risen: Callable[[], Awaitable[bool]] | None = None
 
@@ -68,7 +72,7 @@ class Injector:
             await self._inject(fault)
 
     async def _inject(self, fault: Fault) -> None:
-        if fault.kind is Kind.DISK_FULL and not self.arena.bounded_store:
+        if not self._possible(fault.kind):
             self.skipped.add(fault.kind)
             return
         began = time.monotonic()
@@ -81,6 +85,15 @@ class Injector:
         self._risen = None
         self.incidents.append(incident)
         self.progress(incident)
+
+    def _possible(self, kind: Kind) -> bool:
+        match kind:
+            case Kind.DISK_FULL:
+                return self.arena.bounded_store
+            case Kind.CLOCK_SKEW:
+                return self.arena.settable_clocks
+            case _:
+                return True
 
     async def _recovered(self, since: float) -> float | None:
         broken = since
@@ -113,12 +126,16 @@ class Injector:
                 await self._hurt_store(fault)
             case Kind.WORKER_STALL:
                 await _during(stopped(station.worker.pid), fault.seconds)
+            case Kind.CLOCK_SKEW:
+                await self._hurt_clock(fault, station)
         return ""
 
     async def _crash(self, fault: Fault, station: Station) -> str | None:
-        found = await station.crash(fault.victim, fault.draw)
-        if found is None:
-            return None
+        patience = time.monotonic() + PATIENCE
+        while (found := await station.crash(fault.victim, fault.draw)) is None:
+            if time.monotonic() > patience:
+                return None
+            await asyncio.sleep(_POLL)
         path, life = found
         if fault.victim != "stream":  # nothing restarts a stream
             self._risen = partial(_outlived, station, path, life)
@@ -153,6 +170,18 @@ class Injector:
         else:
             for path in self.arena.record_files():
                 expire(path)
+
+    async def _hurt_clock(self, fault: Fault, station: Station) -> None:
+        """Nothing may come of it: every lease and deadline is reckoned by another clock."""
+        station.wall_clock.shift(fault.skew)
+        end = time.monotonic() + fault.seconds
+        whole = True
+        while time.monotonic() < end:
+            await asyncio.sleep(_POLL)
+            whole = await self._whole() and whole
+        station.wall_clock.shift(0.0)
+        if not whole:
+            self.felt.append(fault)
 
     def _delete_records(self) -> None:
         for path in self.arena.record_files():

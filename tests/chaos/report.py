@@ -16,6 +16,10 @@ LABEL: Final = 210
 ROW: Final = 22
 CHART: Final = 160
 COLOURS: Final = {End.ANSWERED: "#2e8b57", End.HUNG_UP: "#8ab4d8", End.ERROR: "#e0a030"}
+NEEDS: Final = {
+    Kind.DISK_FULL: "no permission to mount a bounded store",
+    Kind.CLOCK_SKEW: "no libfaketime for this machine",
+}
 BAD: Final = "#c02020"
 _STYLE: Final = "body{font:14px sans-serif;margin:2em}pre{background:#f4f4f4;padding:1em;overflow:auto}"
 
@@ -26,13 +30,13 @@ def table(result: Result) -> str:
     lines = [f"{'fault':<32}{'injected':>9}{'median s':>10}{'worst s':>10}"]
     lines += [_fault_line(label, found) for label, found in sorted(_by_label(incidents).items())]
     lines += [_fault_line("all", incidents)] if incidents else []
-    lines += [f"{kind}: skipped, no permission to mount a bounded store" for kind in sorted(result.injector.skipped)]
+    lines += [f"{kind}: skipped, {NEEDS[kind]}" for kind in sorted(result.injector.skipped)]
     if result.injector.missed:
         lines.append(f"{len(result.injector.missed)} crashes found nobody to hit")
     lines += ["", f"{'requests':<32}{len(result.load.outcomes):>9}   in {result.ended - result.began:.1f} s"]
     lines += [f"  {end:<30}{count:>9}" for end, count in sorted(result.load.ends.items())]
     lines += [f"  errors by code: {_error_codes(result)}", f"  {'tokens answered':<30}{result.load.tokens:>9}", ""]
-    lines += [f"worker {number}: {_holding(leak.before, leak.after)}" for number, leak in enumerate(result.leaks)]
+    lines += [f"worker {number}: {leak}" for number, leak in enumerate(result.leaks)]
     verdict = [f"PROBLEM {problem}" for problem in result.problems] or ["no problem"]
     return "\n".join([*lines, "", *verdict])
 
@@ -71,11 +75,6 @@ def _fault_line(label: str, incidents: list[Incident]) -> str:
 def _error_codes(result: Result) -> str:
     codes = Counter(outcome.detail for outcome in result.load.outcomes if outcome.end is End.ERROR)
     return ", ".join(f"{code}: {count}" for code, count in sorted(codes.items())) or "none"
-
-
-def _holding(before: dict[str, int], after: dict[str, int]) -> str:
-    counts = [f"{kind} {before[kind]} -> {after[kind]}" for kind in ("actors", "tasks", "threads", "files")]
-    return ", ".join([*counts, f"RSS {before['rss'] / 2**20:.0f} -> {after['rss'] / 2**20:.0f} MiB"])
 
 
 def _x(result: Result, moment: float) -> float:

@@ -12,7 +12,7 @@ from typing import Final
 from tests.chaos.arena import Arena, Station
 from tests.chaos.injector import Incident, Injector
 from tests.chaos.load import Load
-from tests.chaos.schedule import Fault
+from tests.chaos.schedule import Fault, Kind
 from tests.chaos.verdict import (
     Leak,
     engine_problems,
@@ -60,7 +60,12 @@ class Result:
 
 async def run(plan: Plan, directory: Path, say: Say) -> Result:
     """Carries the plan out in `directory`, where every process keeps its log."""
-    async with Arena(directory, token_delay_ms=plan.token_delay_ms, most_backoff=plan.most_backoff) as arena:
+    async with Arena(
+        directory,
+        token_delay_ms=plan.token_delay_ms,
+        most_backoff=plan.most_backoff,
+        settable_clocks=any(fault.kind is Kind.CLOCK_SKEW for fault in plan.faults),
+    ) as arena:
         await arena.bring_up(plan.stations)
         say(f"{plan.stations} workers up, {plan.streams} clients, seed {plan.seed}, logs in {directory}")
         async with arena.client() as client:
@@ -77,7 +82,7 @@ async def _attack(plan: Plan, arena: Arena, load: Load, say: Say) -> Result:
     ended = time.monotonic()
     problems = [
         *load_problems(load),
-        *recovery_problems(injector.incidents),
+        *recovery_problems(injector),
         *process_problems(arena),
         *await _registration_problems(arena, load),
     ]

@@ -24,6 +24,7 @@ class Kind(StrEnum):
     RECORDS_DELETED = "records deleted"
     DISK_FULL = "store full, records gone"
     WORKER_STALL = "worker stopped past its lease"
+    CLOCK_SKEW = "worker's clock wrong"
     ACTOR_CRASH = "actor crashed"
 
 
@@ -42,6 +43,7 @@ SHARES: Final[Mapping[Kind, int]] = {
     Kind.RECORDS_DELETED: 1,
     Kind.DISK_FULL: 1,
     Kind.WORKER_STALL: 1,
+    Kind.CLOCK_SKEW: 1,
     Kind.ACTOR_CRASH: 12,
 }
 _LENGTHS: Final[Mapping[Kind, tuple[float, float]]] = {
@@ -53,7 +55,9 @@ _LENGTHS: Final[Mapping[Kind, tuple[float, float]]] = {
     Kind.NATS_DELAY: (0.5, 2.0),
     Kind.DISK_FULL: (1.0, 3.0),
     Kind.WORKER_STALL: STALL_PAST_LEASE,
+    Kind.CLOCK_SKEW: (1.0, 3.0),
 }
+_SKEWS: Final = (15.0, 3_600.0, 86_400.0)
 _GAPS: Final = (0.2, 1.0)
 SLICE_KINDS: Final = frozenset(Kind) - {Kind.WORKER_STALL}
 """What a short run can afford."""
@@ -77,6 +81,12 @@ class Fault:
     target: int
     victim: str = ""
     draw: int = 0
+
+    @property
+    def skew(self) -> float:
+        """How far a clock is from the truth, in seconds: fast or slow, further than a lease lasts."""
+        sign, size = divmod(self.draw, len(_SKEWS))
+        return _SKEWS[size] if sign % 2 else -_SKEWS[size]
 
     def __str__(self) -> str:
         what = f"{self.kind}: {self.victim}" if self.victim else self.kind

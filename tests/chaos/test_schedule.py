@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from tests.chaos.schedule import SHARES, STALL_PAST_LEASE, VICTIMS, Kind, crashes, schedule
 
+LEASE = 10.0
+
 seeds = st.integers(0, 2**32)
 
 
@@ -42,6 +44,13 @@ def test_only_what_was_asked_for_goes_wrong(seed: int, kinds: set[Kind]) -> None
 def test_a_stopped_worker_outlives_its_lease(seed: int) -> None:
     for fault in schedule(seed, 100, kinds=[Kind.WORKER_STALL]):
         assert STALL_PAST_LEASE[0] <= fault.seconds <= STALL_PAST_LEASE[1]
+
+
+@given(seeds)
+def test_a_wrong_clock_is_wrong_by_more_than_a_lease_and_either_way(seed: int) -> None:
+    skews = {fault.skew for fault in schedule(seed, 600, kinds=[Kind.CLOCK_SKEW])}
+    assert min(skews) < 0 < max(skews)
+    assert min(map(abs, skews)) > LEASE
 
 
 @given(seeds, st.integers(0, 200), st.integers(0, 20))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -35,17 +36,19 @@ async def test_f58_a_slice_of_chaos_hurts_nobody(home: Path) -> None:
 async def test_f58_a_thousand_crashes_and_fifty_dead_engines_lose_nothing(home: Path) -> None:
     result = await _run(Plan(SEED, crashes(SEED, 1_000, 50, targets=2), streams=64, most_backoff=0.5), home)
     assert result.problems == []
-    assert len(result.injector.incidents) + len(result.injector.missed) == 1_050
-    assert len(result.injector.missed) < 50
+    assert result.injector.missed == []
+    assert len(result.injector.incidents) == 1_050
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1_800)
 async def test_f57_twenty_thousand_requests_leave_nothing_behind(home: Path) -> None:
-    endured = await endure(home, warm_up=2_000, requests=20_000, tokens=50, streams=64)
+    endured = await endure(home, warm_up=2_000, requests=20_000, tokens=63, streams=64)
+    ends = Counter(outcome.end for outcome in endured.outcomes)
+    print(f"{ends}, {endured.leak}")
     assert endured.problems == []
-    assert {outcome.end for outcome in endured.outcomes} == {End.ANSWERED}
-    assert sum(outcome.tokens for outcome in endured.outcomes) == 1_000_000
+    assert ends == {End.ANSWERED: 16_000, End.HUNG_UP: 4_000}
+    assert sum(outcome.tokens for outcome in endured.outcomes) == 1_008_000
     assert endured.leak.growth < 1.15
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.chaos.arena import Arena, Station
-from tests.chaos.injector import Incident
+from tests.chaos.injector import Injector
 from tests.chaos.load import VIOLATIONS, Load
 from tests.support.waiting import eventually
 
@@ -14,8 +14,8 @@ Census = dict[str, int]
 
 ABORT_ATTEMPTS: Final = 3
 SETTLE_SECONDS: Final = 90.0
-SLACK: Final = {"actors": 2, "tasks": 4, "threads": 8, "files": 16}
-"""How much more than before the run a worker may hold; thread pools fill up, gRPC keeps channels."""
+SLACK: Final = {"actors": 2, "tasks": 4, "threads": 8, "files": 16, "objects": 5_000}
+"""How much more than before the run a worker may hold: pools fill up, gRPC keeps channels, logs keep their last few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,10 @@ class Leak:
         """Counts that did not come back."""
         kinds = [kind for kind, slack in SLACK.items() if self.after[kind] > self.before[kind] + slack]
         return [f"{name}: {kind} grew from {self.before[kind]} to {self.after[kind]}" for kind in kinds]
+
+    def __str__(self) -> str:
+        counts = [f"{kind} {self.before[kind]} -> {self.after[kind]}" for kind in SLACK]
+        return ", ".join([*counts, f"RSS {self.before['rss'] / 2**20:.0f} -> {self.after['rss'] / 2**20:.0f} MiB"])
 
     @property
     def growth(self) -> float:
@@ -44,7 +48,7 @@ async def rested(station: Station) -> Census:
     """
 
     async def idle() -> bool:
-        return (await station.census())["streams"] == 0
+        return await station.streams() == 0
 
     await eventually(idle, f"worker {station.number} has no stream left", timeout=SETTLE_SECONDS)
     return await station.census()
@@ -76,9 +80,10 @@ def load_problems(load: Load) -> list[str]:
     return [f"{outcome.end}: {outcome.detail}" for outcome in load.outcomes if outcome.end in VIOLATIONS]
 
 
-def recovery_problems(incidents: list[Incident]) -> list[str]:
-    """Faults that were not got over."""
-    return [f"never recovered from {incident.fault}" for incident in incidents if incident.recovery is None]
+def recovery_problems(injector: Injector) -> list[str]:
+    """Faults that were not got over, and faults that were felt though nothing should come of them."""
+    hurt = [incident.fault for incident in injector.incidents if incident.recovery is None]
+    return [*(f"never recovered from {fault}" for fault in hurt), *(f"felt {fault}" for fault in injector.felt)]
 
 
 def process_problems(arena: Arena) -> list[str]:

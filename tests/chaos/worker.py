@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import random
 import signal
@@ -31,7 +32,7 @@ _PLACES = {
 
 
 class Control:
-    """One line of text in, one out: `crash VICTIM NUMBER`, `life PATH` or `census`."""
+    """One line of text in, one out: `crash VICTIM NUMBER`, `life PATH`, `streams` or `census`."""
 
     def __init__(self, system: ActorSystem) -> None:
         self._system = system
@@ -48,6 +49,8 @@ class Control:
 
     def _answer(self, asked: list[str]) -> str:
         match asked:
+            case ["streams"]:
+                return str(len(self._streams()))
             case ["census"]:
                 return self._census()
             case ["life", path]:
@@ -78,14 +81,15 @@ class Control:
 
     def _census(self) -> str:
         process = self._process
+        gc.collect()
         with process.oneshot():
             return json.dumps(
                 {
-                    "streams": len(self._streams()),
                     "actors": len(self._system.snapshot()),
                     "tasks": len(asyncio.all_tasks()),
                     "threads": process.num_threads(),
                     "files": process.num_fds(),
+                    "objects": len(gc.get_objects()),
                     "rss": process.memory_info().rss,
                 }
             )
