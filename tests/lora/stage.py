@@ -8,6 +8,7 @@ from openengine_sidecar.actors.config import ModelConfig, WorkerIdentity
 from openengine_sidecar.actors.lora.config import LoraConfig
 from openengine_sidecar.actors.lora.controller import LoraContext, LoraController
 from openengine_sidecar.actors.lora.engine import AdapterEngine
+from openengine_sidecar.actors.lora.table import NOT_CONNECTED
 from openengine_sidecar.actors.lora.uses import AdapterUses
 from openengine_sidecar.actors.records import PublishRecord, WithdrawRecord
 from openengine_sidecar.actors.requests.protocol import ControlRequest, Expose
@@ -100,6 +101,10 @@ class Scene:
 
     async def unload(self, name: str) -> LoraAnswer:
         return await self._ask(UNLOAD_LORA, {"lora_name": name})
+
+    async def connected(self) -> bool:
+        """Whether the controller and its engine know of each other."""
+        return (await self.unload("nobody")).message != NOT_CONNECTED
 
     async def listed(self) -> set[str]:
         loras = (await self._ask(LIST_LORAS, {})).loras
