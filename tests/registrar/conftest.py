@@ -26,6 +26,8 @@ CARD = "v1/mdc/ns/backend/generate/abc"
 INSTANCE = "v1/instances/ns/backend/generate/abc"
 CONNECTED = PlaneState(connected=True)
 DISCONNECTED = PlaneState(connected=False, detail="nobody there")
+PATIENCE = 29.0
+"""Virtual seconds that pass back-offs, but not the 30 that a life has for its start, which reads real disks."""
 
 
 class Journal(FileStore):
@@ -133,7 +135,7 @@ async def registry(tmp_path: Path) -> AsyncIterator[Registry]:
         yield registry
         serving = stage.ref("serving")
         serving.cancel("the test is over")
-        await registry.until(lambda: not serving.is_alive, "the end", leap=30.0)
+        await registry.until(lambda: not serving.is_alive, "the end", leap=PATIENCE)
 
 
 def changed(**fields: Any) -> EngineUp:

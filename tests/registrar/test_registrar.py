@@ -8,7 +8,7 @@ import pytest
 from openengine_sidecar.messages.engine.discovery import Limits
 from openengine_sidecar.messages.facts import EngineDown, EngineUp, PlaneState, Registered, Withdrawn
 from openengine_sidecar.supervision.testing import crash_now
-from tests.registrar.conftest import CARD, CONNECTED, DISCONNECTED, INSTANCE, Registry, changed
+from tests.registrar.conftest import CARD, CONNECTED, DISCONNECTED, INSTANCE, PATIENCE, Registry, changed
 from tests.reporter.facts import UP
 from tests.support.waiting import eventually
 
@@ -83,7 +83,7 @@ async def test_but_not_for_ever(registry: Registry) -> None:
     await registry.registered()
     registry.gatekeeper.settled.clear()
     registry.publish(LOST)
-    await registry.until(lambda: bool(registry.told(Withdrawn)), "withdrawn", leap=30.0)
+    await registry.until(lambda: bool(registry.told(Withdrawn)), "withdrawn", leap=PATIENCE)
     assert registry.stands() == (0, 0)
     assert registry.clock.monotonic() == 10.0
     registry.gatekeeper.settled.set()
@@ -215,11 +215,10 @@ async def test_a_crash_leaves_no_record_and_the_next_life_puts_them_up_again(reg
     crash_now(registry.stage.system, registry.path)
     await eventually(lambda: registry.told(Withdrawn), "withdrawn")
     assert registry.stands() == (0, 0)
-    await registry.until(lambda: len(registry.told(Registered)) == 2, "registered again", leap=30.0)
+    await registry.until(lambda: len(registry.told(Registered)) == 2, "registered again", leap=PATIENCE)
     assert registry.stands() == (1, 1)
 
 
-@pytest.mark.long  # seen to miss its second life once on a busy machine
 @pytest.mark.parametrize("turns", range(0, 40, 2))
 async def test_a_crash_at_any_turn_ends_in_what_the_facts_say(registry: Registry, turns: int) -> None:
     await registry.start()
@@ -227,7 +226,7 @@ async def test_a_crash_at_any_turn_ends_in_what_the_facts_say(registry: Registry
     for _ in range(turns):
         await asyncio.sleep(0)
     crash_now(registry.stage.system, registry.path)
-    await registry.until(lambda: _incarnation(registry) == 2, "a second life", leap=30.0)
+    await registry.until(lambda: _incarnation(registry) == 2, "a second life", leap=PATIENCE)
     await registry.until(lambda: registry.stands() == (1, 1), "registered")
     registry.publish(LOST)
     await registry.until(lambda: registry.stands() == (0, 0), "withdrawn")
