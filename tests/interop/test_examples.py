@@ -17,6 +17,7 @@ CHECKED = {
     "multimodal.sh": "the engine received the image, then the video",
     "lora.sh": "the adapter is gone, the base model is not",
     "disagg_1p1d.sh": "the decode engine went on from the prefill engine's session, and none is left",
+    "kv_routed.sh": "later turns went where the conversation was",
     "audio.sh": "the engine received every byte of it",
 }
 
