@@ -197,10 +197,10 @@ async def test_whoever_waits_for_it_is_let_go(gates: GateStage, monkeypatch: pyt
 
 async def test_a_plane_that_closed_for_good_is_opened_anew(gates: GateStage) -> None:
     await gates.set_up()
-    client = gates.gate._plane._client
+    client = gates.gate._plane._link.client
     await client._process_err("'Authorization Violation'")
     await back(gates)
-    assert gates.gate._plane._client is not client
+    assert gates.gate._plane._link.client is not client
     await gates.serves()
 
 

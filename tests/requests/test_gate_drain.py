@@ -96,7 +96,7 @@ async def test_a_drain_has_its_end_also_when_the_plane_goes_down(gates: GateStag
     await gates.set_up(grace=0.0)
     [caller] = await gates.flowing()
     plane = gates.gate._plane
-    plane._client._transport.close()
+    plane._link.client._transport.close()
     host = gates.drain(30.0)
     caller.kill()
     await gates.passing(host.drained.done, "drained", leap=60.0)
