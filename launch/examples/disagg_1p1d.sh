@@ -36,10 +36,13 @@ start decode-worker openengine-sidecar serve --grpc-endpoint "127.0.0.1:$decode_
 start frontend python -m dynamo.frontend --http-host 127.0.0.1 --http-port "$http_port"
 await "the model" lists "$http_port" reference
 
-post "http://127.0.0.1:$http_port/v1/chat/completions" <<'JSON'
+ask() {
+    post "http://127.0.0.1:$http_port/v1/chat/completions" >"$run/answer.json" <<'JSON'
 {"model": "reference", "max_tokens": 64, "messages": [{"role": "user", "content": "Who computed this prompt?"}]}
 JSON
-echo
+}
+await "an answer" ask # the frontend lists a pair some milliseconds before it can use it
+cat "$run/answer.json" && echo
 
 counts() { # counts STATS_PORT "NAME=NUMBER..."
     get "http://127.0.0.1:$1/stats" | python -c '
