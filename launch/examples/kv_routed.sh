@@ -39,6 +39,12 @@ start frontend python -m dynamo.frontend --http-host 127.0.0.1 --http-port "$htt
 both_registered() { [ "$(find "$run/store/v1/mdc" -type f -name '*generate*' | wc -l)" -eq 2 ]; }
 await "both workers" both_registered
 await "the model" lists "$http_port" reference
+answers() {
+    post "http://127.0.0.1:$http_port/v1/chat/completions" <<'JSON'
+{"model": "reference", "max_tokens": 1, "messages": [{"role": "user", "content": "ready?"}]}
+JSON
+}
+await "an answer" answers
 
 python "$examples/conversations.py" "http://127.0.0.1:$http_port/v1" reference
 

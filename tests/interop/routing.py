@@ -14,6 +14,7 @@ from typing import Self
 
 from openengine_sidecar.launch.stack.openai import OpenAIEndpoint
 from openengine_sidecar.launch.stack.process import Program
+from tests.interop.pairs import await_served
 from tests.support.openai import CHAT, OpenAIClient
 from tests.support.site import MODEL, WORKER_SECONDS, Engine, Lab, Site, Worker
 from tests.support.waiting import eventually
@@ -133,8 +134,7 @@ class Routed:
         """Starts them, and waits until the frontend can know every one."""
         engines = [lab.engine(*engine, name=f"engine-{number}") for number in range(count)]
         workers = [lab.worker(each, *options, name=f"worker-{number}") for number, each in enumerate(engines)]
-        for worker in workers:
-            lab.await_listed(frontend, worker)
+        await_served(lab, frontend, workers[0])
         routed = cls(lab, frontend, engines, workers)
         workers[0].process.until(lambda: len(routed.serving()) == count, what="instances", timeout=WORKER_SECONDS)
         return routed
