@@ -1,4 +1,4 @@
-"""The rules of a generation stream: what an engine may send, and when (openengine-facts b.1 to b.3).
+"""The rules of a generation stream: what an engine may send, and when, as `proto/rev2/generation.proto` states it.
 
 A broken rule ends the request; an oddity is counted and does not. Each has a short name, used as a metric label.
 """
