@@ -12,6 +12,9 @@ from openengine_sidecar.messages.facts import EventPlaneState
 from openengine_sidecar.messages.signals import Cause
 from openengine_sidecar.supervision import Actor
 
+LINGER: Final = 0.002
+"""Seconds for which what follows a message gathers for the next: a message costs far more than an event."""
+
 UNCONFIRMED: Final = 256 * 1024
 """Bytes sent before the server must confirm them: the rest waits where it is bounded."""
 
@@ -69,6 +72,8 @@ class EventPublisher(Actor[Never]):
             await self._publish(outlet, items)
             if self._unconfirmed > UNCONFIRMED:
                 await self._confirm()
+            if self._plane.empty:
+                await self.clock.sleep(LINGER)
 
     async def _publish(self, outlet: Outlet[Any], items: list[Any]) -> None:
         """Send one message; what is too large for the server goes in two, and if it cannot be cut, is dropped."""

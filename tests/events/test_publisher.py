@@ -10,7 +10,7 @@ from nats.aio.msg import Msg
 
 from openengine_sidecar.actors.config import NatsConfig
 from openengine_sidecar.actors.events.plane import EventPlane, Outlet
-from openengine_sidecar.actors.events.publisher import EventPublisher
+from openengine_sidecar.actors.events.publisher import LINGER, EventPublisher
 from openengine_sidecar.messages.dynamo.events import EventEnvelope
 from openengine_sidecar.messages.dynamo.naming import EndpointId
 from openengine_sidecar.messages.facts import EventPlaneState
@@ -33,8 +33,8 @@ def outlet(plane: EventPlane) -> Outlet[int]:
 
 
 @asynccontextmanager
-async def publishing(plane: EventPlane, site: Site) -> AsyncIterator[Probe]:
-    async with Stage() as stage:
+async def publishing(plane: EventPlane, site: Site, on: Stage | None = None) -> AsyncIterator[Probe]:
+    async with on or Stage(auto_jump=True) as stage:
         probe = await stage.probe()
         probe.subscribe(EventPlaneState)
         config = NatsConfig(servers=(site.planes.nats_url,), reconnect_wait=0.05)
@@ -77,6 +77,20 @@ async def test_messages_are_numbered_from_zero_under_an_id_of_their_own(site: Si
     assert [envelope.sequence for envelope in envelopes] == [0, 1, 2]
     assert {(envelope.publisher_id, envelope.topic) for envelope in envelopes} == {(ours.id, "numbers")}
     assert [len(envelope.payload) for envelope in envelopes] == [1, 2, 3]
+
+
+async def test_what_follows_a_message_at_once_gathers_for_the_next(site: Site) -> None:
+    plane, stage = EventPlane(10_000), Stage()
+    ours = outlet(plane)
+    async with heard(site) as envelopes, publishing(plane, site, stage) as probe:
+        await eventually(lambda: states(probe) == [True], "it is connected")
+        for item in (1, 2, 3):
+            ours.tell([item])
+            await eventually(lambda: envelopes, "the first is there at once")
+        assert len(envelopes) == 1
+        await stage.clock.advance(LINGER)
+        await eventually(lambda: len(envelopes) == 2, "the others came")
+    assert [len(envelope.payload) for envelope in envelopes] == [1, 2 + 3]
 
 
 async def test_what_is_told_before_there_is_a_server_is_sent_when_it_comes(private_site: Site) -> None:
