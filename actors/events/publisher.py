@@ -47,7 +47,7 @@ class EventPublisher(Actor[Never]):
                 await self._send_rest()
         finally:
             await self._link.close()
-            self._changed(connected=False, detail="closed")
+            self.publish(EventPlaneState(connected=False, detail="closed"))
 
     async def _send_rest(self) -> None:
         try:

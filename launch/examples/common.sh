@@ -5,6 +5,14 @@ set -m # each process in a group of its own: Ctrl-C reaches the script alone, wh
 
 examples="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)"
 model="$(cd -- "$examples/../model" && pwd -P)"
+venv="$(cd -- "$examples/../.." && pwd -P)/.venv/bin"
+if [ -d "$venv" ]; then PATH="$venv:$PATH"; fi
+for needed in openengine-sidecar nats-server; do
+    if ! command -v "$needed" >/dev/null; then
+        echo "$needed is not on the PATH: run ./launch/demo.sh once, which installs everything" >&2
+        exit 1
+    fi
+done
 run="$(mktemp -d)"
 pids=()
 
@@ -45,6 +53,9 @@ await() {
             echo "gave up waiting for $what" >&2
             return 1
         fi
+        for pid in "${pids[@]}"; do
+            kill -0 "$pid" 2>/dev/null || { echo "waiting for $what: a process has ended" >&2 && return 1; }
+        done
         sleep 0.2
     done
 }

@@ -9,6 +9,8 @@ import sys
 import urllib.error
 import urllib.request
 
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
 
 def main(url: str, body: str = "", method: str | None = None) -> int:
     """Print the answer; returns 1 for an error status."""
@@ -16,7 +18,7 @@ def main(url: str, body: str = "", method: str | None = None) -> int:
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(url, data=data, headers=headers, method=method)  # noqa: S310 - ours
     try:
-        with urllib.request.urlopen(request, timeout=60) as reply:  # noqa: S310 - same
+        with _DIRECT.open(request, timeout=60) as reply:
             sys.stdout.write(reply.read().decode())
     except urllib.error.URLError as error:
         detail = error.read().decode() if isinstance(error, urllib.error.HTTPError) else str(error)
